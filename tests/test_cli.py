@@ -40,7 +40,7 @@ from gaussguru import (
     models,
     sigma_path,
 )
-from gaussguru._tables import files
+from gaussguru._tables import base, files
 from gaussguru._tables.archive import pack
 from gaussguru._tables.fitting import fit_model
 from gaussguru.errors import Measured
@@ -189,7 +189,7 @@ def test_pima_gives_the_numbers_of_the_library(run, format):
 @needs["koi_err"]
 @pytest.mark.parametrize("scale", [True, False])
 def test_errors_and_values_not_measured_are_those_of_the_library(run, monkeypatch, scale):
-    monkeypatch.setattr(files, "BLOCK", 20_000)  # several parts
+    monkeypatch.setattr(base, "BLOCK", 20_000)  # several parts
     frame, X, E = koi()
     frame.to_csv("koi.csv", index=False)
     options = ["--drop", "kepid", "--sigma", "0.2", "--target", "disposition", *([] if scale else ["--no-scale"])]
@@ -332,7 +332,7 @@ def test_predictions_of_measurements_come_in_parts_and_rows_may_lack_values(run,
     by_hand = ErrorBarClassifier(model="population", cv=2, random_state=0).fit(X, y, X_err=E)
     expected = by_hand.predict_proba(X, E)[:, 1]
     np.testing.assert_allclose(predictions(once[0])["probability_yes"], expected, rtol=1e-6)
-    monkeypatch.setattr(files, "BLOCK", 1000)
+    monkeypatch.setattr(base, "BLOCK", 1000)
     parts = predictions(succeeds(run("predict", "m", "t.csv", "--remeasure", "0")))
     for name, column in predictions(once[0]).items():
         if name == "label":
@@ -560,7 +560,7 @@ def test_predictions_come_in_parts_of_bounded_size(run, monkeypatch):
     succeeds(run("fit", "t.csv", "--target", "y", "--sigma", "0.5", "-o", "m"))
     once = succeeds(run("predict", "m", "t.csv"))
     sizes, predict = [], models.Model.predict
-    monkeypatch.setattr(files, "BLOCK", 500)  # 3 numbers of 8 bytes in a row
+    monkeypatch.setattr(base, "BLOCK", 500)  # 3 numbers of 8 bytes in a row
     monkeypatch.setattr(
         models.Model, "predict", lambda self, X, *a, **k: sizes.append(len(X)) or predict(self, X, *a, **k)
     )
@@ -870,7 +870,7 @@ def test_warnings_and_fits_that_are_not_certified(run, monkeypatch):
     assert code == 0
     assert any(line.startswith("warning: ") and "--balanced" in line and "fit_intercept" not in line for line in err)
     hasty = partial(fit_model, max_iter=1)
-    monkeypatch.setattr(cli.tables, "fit_model", hasty)
+    monkeypatch.setattr("gaussguru._tables.fitting.fit_model", hasty)
     code, out, err = run("fit", "t.csv", "--target", "y", "--sigma", "0.01", "-o", "n", "--json")
     assert code == cli.NOT_CERTIFIED == 3
     assert any("NOT proven optimal" in line for line in err)
@@ -1079,7 +1079,7 @@ def test_reproduce_prints_tables_whole(run):
 
 def test_a_failure_of_ours_is_not_hidden(run, monkeypatch):
     toy().to_csv("t.csv", index=False)
-    monkeypatch.setattr(cli.tables, "fit_model", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr("gaussguru._tables.fitting.fit_model", lambda *a, **k: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run("fit", "t.csv", "--target", "y", "-o", "m")
 

@@ -4,6 +4,7 @@ import ast
 import importlib.metadata
 import importlib.util
 import inspect
+import json
 import re
 import shutil
 import subprocess
@@ -71,6 +72,7 @@ LAYERS = [
     ["_tables.arrow", "_tables.catalogues"],
     ["_tables.delimited"],
     ["_tables.files"],
+    ["_tables.layout"],
     ["_tables.schema"],
     ["_tables.plan"],
     ["_tables.trees"],
@@ -351,6 +353,51 @@ def test_help_imports_little(arguments):
     loaded = set(run.stderr.splitlines()[-1].split())
     assert not loaded.intersection(HEAVY)
     assert len(loaded) < 400
+
+
+REFUSALS = {
+    "no file": (["fit", "none.csv", "--target", "y", "-o", "n"], "none.csv cannot be read"),
+    "no target": (["fit", "t.csv", "-o", "n"], "--target must say"),
+    "output exists": (["fit", "t.csv", "--target", "y", "-o", "m"], "m exists"),
+    "no column": (["fit", "t.csv", "--target", "y", "--drop", "z", "-o", "n"], "no column 'z' for --drop"),
+    "doubtful column": (["fit", "t.csv", "--target", "y", "-o", "n"], "'x_err' looks like errors"),
+    "option of another": (["fit", "t.csv", "--target", "y", "--drop", "x_err", "--model", "rbf", "-o", "n"], "--model"),
+    "no option": (["fit", "t.csv", "--nope"], "--nope"),
+    "no name": (["fit", "t.csv", "--target", "y", "--kernel", "nope", "-o", "n"], "'nope' is not one of"),
+    "no target to plan": (["columns", "t.csv"], "--target must say"),
+    "no model": (["predict", "none", "t.csv"], "none cannot be read"),
+    "no file to predict": (["predict", "m", "none.csv"], "none.csv cannot be read"),
+    "no file to evaluate": (["evaluate", "m", "none.csv"], "none.csv cannot be read"),
+    "no file for a path": (["path", "none.csv", "--target", "y"], "none.csv cannot be read"),
+    "no model to show": (["show", "none"], "none cannot be read"),
+}
+
+
+def test_refusals_import_no_estimators(tmp_path):
+    """All in one process: what the first of them imports, none of them may need."""
+    (tmp_path / "t.csv").write_text("a,x_err,y\n1,0.1,no\n2,0.1,yes\n")
+    (tmp_path / "m").touch()
+    script = (
+        "import json, sys; from gaussguru import cli\n"
+        "for call in json.loads(sys.argv[1]): print(cli.main(call), *set(sys.modules) & {'scipy', 'sklearn'})"
+    )
+    calls = json.dumps([call for call, _ in REFUSALS.values()])
+    run = subprocess.run(
+        [sys.executable, "-c", script, calls], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert dict(zip(REFUSALS, run.stdout.splitlines(), strict=True)) == dict.fromkeys(REFUSALS, "2")
+    for line, (_, words) in zip(run.stderr.splitlines(), REFUSALS.values(), strict=True):
+        assert words in line
+
+
+def test_names_of_options_are_those_of_the_library():
+    tables = importlib.import_module("gaussguru.cli.tables")
+    names = importlib.import_module("gaussguru._data.kernel_matrix").NAMES
+    fitting = importlib.import_module("gaussguru._tables.fitting")
+    assert sorted([*tables.KERNELS, "precomputed"]) == sorted(names)
+    assert tuple(importlib.import_module("gaussguru.losses").LOSSES) == tables.LOSSES
+    assert tuple(importlib.import_module("gaussguru.noise").NOISES) == tables.NOISES
+    assert (tables.CLASSIFIERS, tables.MODELS) == (fitting.CLASSIFIERS, fitting.MODELS)
 
 
 def test_names_are_imported_when_they_are_used():

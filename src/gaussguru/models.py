@@ -30,9 +30,9 @@ import gaussguru
 from gaussguru._columns import Bar
 from gaussguru._tables.archive import Archive, ModelError, pack
 from gaussguru._tables.files import Limits, writing
+from gaussguru._tables.layout import Layout
 from gaussguru._tables.model import Model, is_plain
 from gaussguru._tables.model_checks import check_estimator
-from gaussguru._tables.schema import Layout
 from gaussguru.population import Deconvolve
 
 __all__ = ["Model", "ModelError", "load_model", "read_model", "save_model"]
@@ -212,7 +212,7 @@ def _check_card(card: dict[str, Any]) -> None:
     layout = Layout(**card["layout"])
     layout.check()
     if (
-        not isinstance(layout.target, str | None)
+        not all(isinstance(name, str | None) for name in (layout.target, layout.weights, layout.groups))
         or card["labels"] not in KINDS
         or not isinstance(card["spread"], int | float)
         or not 0 < card["spread"] < np.inf

@@ -48,7 +48,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassif
 from gaussguru import ErrorBarClassifier, cli
 from gaussguru._tables.archive import CARD, SCHEMA, TRUSTED
 from gaussguru._tables.files import FORMATS
-from gaussguru._tables.schema import Layout
+from gaussguru._tables.layout import Layout
 from gaussguru.models import Model, save_model
 
 SECONDS, MEGABYTES, LONGEST = 10, 1000, 1200

@@ -23,7 +23,7 @@ from test_models import CASES, fit, table
 from gaussguru import ErrorBarClassifier
 from gaussguru._tables.archive import CARD, SCHEMA, pack
 from gaussguru._tables.files import Limits
-from gaussguru._tables.schema import Layout
+from gaussguru._tables.layout import Layout
 from gaussguru._tables.trees import replaced, without_trees
 from gaussguru.errors import Measured
 from gaussguru.models import Model, ModelError, read_model, save_model

@@ -51,7 +51,8 @@ from gaussguru._estimators.candidates import linear_families
 from gaussguru._tables.archive import CARD, TRUSTED
 from gaussguru._tables.files import TableError
 from gaussguru._tables.fitting import evaluate_model, fit_model
-from gaussguru._tables.schema import Data, Layout
+from gaussguru._tables.layout import Layout
+from gaussguru._tables.schema import Data
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.cli import main
 from gaussguru.errors import Limits, Measured

@@ -1,18 +1,23 @@
 """Plans of tables as archives write them, with their headers and invented values: the role of every column."""
 
+import gzip
 import json
+import re
 import shlex
+import time
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import GroupShuffleSplit, StratifiedGroupKFold, train_test_split
 
+from gaussguru import ErrorBarClassifier, GuruClassifier, GuruClassifierCV, KernelGuruClassifier
 from gaussguru._columns import Bar, column_roles
 from gaussguru._columns.conventions import NINETY_PERCENT
-from gaussguru._tables import files, streaming
-from gaussguru._tables.files import TableError, open_table
+from gaussguru._tables import base, streaming
+from gaussguru._tables.files import Limits, TableError, open_table
+from gaussguru._tables.fitting import split_rows
 from gaussguru._tables.plan import Options, Plan
 from gaussguru._tables.schema import read_all
 from gaussguru.cli import main
@@ -139,7 +144,7 @@ def planned(frame, tmp_path, target="y", **options):
 def read(path, target, **options):
     table = open_table(str(path))
     try:
-        return read_all(table, Plan.of(table, target, Options(**options)).check())
+        return read_all(table, Plan.of(table, target, Options(**options)).check(), learning=True)
     finally:
         table.close()
 
@@ -371,12 +376,67 @@ def test_broken_cells_are_listed_at_once(tmp_path):
         read(tmp_path / "t.csv", "y")
 
 
+def refusal(path, **options):
+    """Return the error of reading a table."""
+    table = open_table(str(path), **options)
+    try:
+        with pytest.raises(TableError) as raised:
+            read_all(table, Plan.of(table, "y").check())
+    finally:
+        table.close()
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_cells_that_are_no_numbers_are_listed_at_once(tmp_path, monkeypatch, packed):
+    """In all blocks of the file, with what Arrow takes for numbers, quotes, lines in texts, and comments."""
+    monkeypatch.setattr(base, "BLOCK", 1000)
+    good = ["1", "+1", " -1.5e3 ", "nan", "Infinity", ".5", "1.", "", "NA", '"2"']
+    rows = [f'{good[i % 10]},{0.1 * i},{i % 7},"two\nlines",{"xy"[i % 2]}' for i in range(8000)]
+    rows[150], rows[3333] = "one,1,true,t,x", '2,"1_000",3,t,y'
+    rows[3334], rows[7999] = "0x10,oops,5,t,x", "1e,2,5,t,x"
+    lines = ["# a comment", "a,b,c,text,y", *rows[:200], "# another", *rows[200:]]
+    path = tmp_path / ("t.csv.gz" if packed else "t.csv")
+    text = "\n".join(lines).encode()
+    path.write_bytes(gzip.compress(text) if packed else text)
+    message = refusal(path, limits=Limits(line=40_000))
+    expected = {("a", "one", 151), ("c", "true", 151), ("b", "1_000", 3334), ("a", "0x10", 3335), ("b", "oops", 3335),
+                ("a", "1e", 8000)}  # fmt: skip
+    found = re.findall(r"column '(\w)' has '(\w+)' in row (\d+)", message)
+    found = [(column, cell, int(row)) for column, cell, row in found]
+    found += [(c, cell, int(row)) for cell, c, row in re.findall(r"'(\w+)' in '(\w)' in row (\d+)", message)]
+    assert {*found} == expected
+    assert len(found) == len(expected)
+    assert "--drop 'a'" in message
+
+
+def test_thousands_of_columns_with_broken_cells_are_counted_soon(tmp_path):
+    n, d = 30, 10_000
+    table = np.random.default_rng(0).integers(0, 9, (n, d)).astype(str)
+    table[n // 2] = "?"
+    lines = [",".join([*row, "xy"[i % 2]]) for i, row in enumerate(table)]
+    (tmp_path / "t.csv").write_text("\n".join([",".join([*(f"x{j}" for j in range(d)), "y"]), *lines]))
+    begin = time.perf_counter()
+    message = refusal(tmp_path / "t.csv")
+    assert time.perf_counter() - begin < 20
+    assert f"'x0' has '?' in row {n // 2 + 1}" in message
+    assert message.endswith("and 9980 more cells; 10000 in all")
+
+
+def test_decimal_commas_are_told(tmp_path):
+    rows = "".join(f"{i},5;{i};{'uv'[i % 2]}\n" for i in range(9))
+    (tmp_path / "t.csv").write_text("a;b;y\n" + rows)
+    message = refusal(tmp_path / "t.csv")
+    assert "'a' has '0,5' in row 1; expected is a number; is it a decimal comma? Then give --decimal ," in message
+    assert "'8,5' in 'a' in row 9" in message
+
+
 @pytest.mark.parametrize("name", ["exoplanets", "vizier", "gaia", "clinic", "spectra"])
 def test_rows_in_parts_are_those_in_memory(tmp_path, monkeypatch, name):
     make, target, *_ = ARCHIVES[name]
     make().to_csv(tmp_path / "t.csv", index=False)
     whole = read(tmp_path / "t.csv", target)
-    monkeypatch.setattr(files, "BLOCK", 2000)
+    monkeypatch.setattr(base, "BLOCK", 2000)
     opened = str(tmp_path / "t.csv")
     rows, _ = streaming.convert([opened], open_table, whole.layout, str(tmp_path), lambda _: None)
     np.testing.assert_array_equal(np.concatenate([part().X for part in rows.X.parts(streaming_fields())]), whole.X)
@@ -393,8 +453,6 @@ def streaming_fields():
 
 
 def test_wide_tables_are_planned_soon(tmp_path):
-    import time  # noqa: PLC0415
-
     columns = {f"gene_{j}": pa.array(np.random.default_rng(j).standard_normal(30)) for j in range(10_000)}
     pa.parquet.write_table(pa.table({**columns, "y": ["a", "b"] * 15}), tmp_path / "t.parquet")
     begin = time.perf_counter()
@@ -437,3 +495,152 @@ def test_held_out_rows_judge_a_model_and_training_rows_do_not(tmp_path, monkeypa
     for size, words in (("0.25", "read into memory"), ("1.5", "between 0 and 1")):
         assert main(["fit", "t.csv", "--target", "y", "-o", "n", *LINEAR, "--test-size", size]) == 2
         assert words in capsys.readouterr().err
+
+
+WEIGHTS = np.arange(N) // 2 % 4 / 2
+GROUPS = np.array([f"site {i // 6}" for i in range(N)])
+
+
+def grouped():
+    """Return values with errors, weights and groups; those of a group are alike."""
+    shift = np.repeat(np.random.default_rng(5).standard_normal(N // 6), 6)
+    columns = {"a": numbers(0) + shift, "a_err": errors(0), "b": numbers(1) - shift, "b_err": errors(1)}
+    return pd.DataFrame(columns | {"w": WEIGHTS, "site": GROUPS, "y": KIND})
+
+
+GURU = ["--classifier", "guru", "--no-errors", "--no-scale", "--tol", "1e-9"]
+GIVEN = {"sample_weight": WEIGHTS}
+FOLDS = StratifiedGroupKFold(3)
+LEVELS = [3.0, 1.0, 0.1]
+BY_HAND = {
+    "guru": ([*GURU, "--sigma", "0.5"], lambda X, E: GuruClassifier(0.5, tol=1e-9).fit(X, KIND, **GIVEN)),
+    "guru cv": (
+        [*GURU, "--sigma", "3,1,0.1", "--groups", "site", "--folds", "3"],
+        lambda X, E: GuruClassifierCV(LEVELS, tol=1e-9, cv=[*FOLDS.split(X, KIND, GROUPS)]).fit(X, KIND, **GIVEN),
+    ),
+    "kernel": (
+        [*GURU, "--sigma", "0.5", "--kernel", "rbf"],
+        lambda X, E: KernelGuruClassifier(0.5, tol=1e-9, kernel="rbf").fit(X, KIND, **GIVEN),
+    ),
+    "linear": (
+        [*LINEAR, "--groups", "site"],
+        lambda X, E: ErrorBarClassifier(cv=2, model="linear", random_state=0).fit(
+            X, KIND, X_err=E, groups=GROUPS, **GIVEN
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_weights_and_groups_are_those_of_the_library(tmp_path, monkeypatch, capsys, name):
+    """In the plan, the card and the summary; predictions need neither column."""
+    monkeypatch.chdir(tmp_path)
+    options, fitted = BY_HAND[name]
+    frame = grouped()
+    frame.to_csv("t.csv", index=False)
+    by_hand = fitted(frame[["a", "b"]], frame[["a_err", "b_err"]].to_numpy())
+    drop = [] if "--groups" in options else ["--drop", "site"]
+    call = ["t.csv", "--target", "y", "--weights", "w", *drop]
+    assert main(["fit", *call, *options, "-o", "m"]) in (0, 3)
+    talk, model = capsys.readouterr().err, read_model("m")
+    X, X_err = frame[["a", "b"]], frame[["a_err", "b_err"]].to_numpy() if model.layout.errors else None
+    expected = by_hand.predict_proba(X, X_err)
+    np.testing.assert_allclose(model.classifier.predict_proba(X, X_err), expected, rtol=1e-5, atol=1e-6)
+    assert model.layout.features == ["a", "b"]
+    assert model.card["columns"]["w"] == "weight"
+    assert model.card["layout"]["weights"] == "w"
+    assert model.card["data"]["rows_used"] == np.count_nonzero(WEIGHTS)
+    assert "weights in 'w'" in talk
+    if not drop:
+        assert model.card["columns"]["site"] == "group"
+        assert "groups in 'site'" in talk
+    if name == "guru cv":
+        assert model.card["cross_validation"]["accuracy"] == pytest.approx(by_hand.scores_.mean(axis=1).tolist())
+    frame.drop(columns=["w", "site"]).to_csv("new.csv", index=False)
+    assert main(["predict", "m", "new.csv"]) == 0
+    assert main(["evaluate", "m", "new.csv"]) == 0
+
+
+def test_cross_validation_of_a_kernel_counts_weights_and_keeps_groups_in_one_fold(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    frame = grouped()
+    frame.to_csv("t.csv", index=False)
+    call = ["fit", "t.csv", "--target", "y", "--weights", "w", "--groups", "site", "--folds", "3"]
+    assert main([*call, *GURU, "--kernel", "rbf", "--sigma", "0.5,0.05", "-o", "m"]) in (0, 3)
+    X = frame[["a", "b"]].to_numpy()
+    accuracy = []
+    for level in (0.5, 0.05):
+        scores = []
+        for train, test in FOLDS.split(X, KIND, GROUPS):
+            model = KernelGuruClassifier(level, kernel="rbf", tol=1e-9)
+            model.fit(X[train], KIND[train], sample_weight=WEIGHTS[train])
+            scores.append(np.average(model.predict(X[test]) == KIND[test], weights=WEIGHTS[test]))
+        accuracy.append(np.mean(scores))
+    assert read_model("m").card["cross_validation"]["accuracy"] == pytest.approx(accuracy)
+
+
+def test_weight_two_is_a_row_that_occurs_twice(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    frame = grouped().assign(w=np.arange(N) // 2 % 3)
+    frame.to_csv("t.csv", index=False)
+    frame.loc[np.repeat(np.arange(N), frame["w"])].to_csv("twice.csv", index=False)
+    for name, more in (("t", ["--weights", "w"]), ("twice", ["--drop", "w"])):
+        call = ["fit", f"{name}.csv", "--target", "y", "--drop", "site", *more]
+        assert main([*call, *GURU, "--sigma", "0.5", "-o", name]) in (0, 3)
+    one, other = read_model("t"), read_model("twice")
+    np.testing.assert_allclose(one.classifier.coef_, other.classifier.coef_, rtol=1e-4)
+    for key in ("objective", "training_accuracy"):
+        assert one.card["fit"][key] == pytest.approx(other.card["fit"][key], rel=1e-6)
+
+
+def test_held_out_rows_are_whole_groups(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    frame = grouped()
+    frame.to_csv("t.csv", index=False)
+    data = read(tmp_path / "t.csv", "y", weights="w", groups="site")
+    kept, held = split_rows(data, 0.3)
+    _, rows = next(GroupShuffleSplit(1, test_size=0.3, random_state=0).split(data.X, groups=GROUPS))
+    np.testing.assert_array_equal(held.X, data.X.iloc[np.sort(rows)])
+    assert {*kept.groups}.isdisjoint(held.groups)
+    assert len({*held.groups}) == 3
+    np.testing.assert_array_equal(held.weights, WEIGHTS[np.sort(rows)])
+    call = ["fit", "t.csv", "--target", "y", "--groups", "site", "--weights", "w", *LINEAR, "--test-size", "0.3"]
+    assert main([*call, "-o", "m"]) in (0, 3)
+    assert "18 rows held out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "words"),
+    [
+        ({"w": np.where(EVEN, 1.0, -1.0)}, ["--weights", "w"], "'w' has -1 in row 1; expected is a weight"),
+        ({"w": [1.0, None] * 30}, ["--weights", "w"], "'w' has nan in row 2; expected is a weight"),
+        ({"w": [1.0, np.inf] * 30}, ["--weights", "w"], "'w' has inf in row 2; expected is a weight"),
+        ({"w": 0}, ["--weights", "w"], "column 'w' has the weight 0 in all rows"),
+        ({"w": EVEN}, ["--weights", "w"], "class 'no' has the weight 0 in all its rows, in column 'w'"),
+        ({"w": ["x", "1"] * 30}, ["--weights", "w"], "'w' has 'x' in row 1"),
+        ({"site": [None, "b"] * 30}, ["--groups", "site"], "'site' has '' in row 1; expected is a group"),
+        ({"site": KIND}, ["--groups", "site"], "class 'no' has one group of column 'site', too few"),
+        ({}, ["--weights", "y"], "'y' is the target and cannot be that of --weights"),
+        ({}, ["--weights", "w", "--groups", "w"], "'w' is that of --weights and cannot be that of --groups"),
+        ({}, ["--weights", "w", "--features", "w"], "'w' is that of --weights and cannot be one of --features"),
+        ({}, ["--weights", "v"], "no column 'v' for --weights"),
+        ({}, ["--groups", "site", *GURU, "--sigma", "1"], "--sigma 1 does not need"),
+        ({"site": KIND}, ["--groups", "site", "--test-size", "0.5"], "holds out all groups of class"),
+    ],
+)
+def test_weights_and_groups_that_cannot_be_used_are_refused(tmp_path, monkeypatch, capsys, change, options, words):
+    monkeypatch.chdir(tmp_path)
+    grouped().assign(**change).to_csv("t.csv", index=False)
+    classifier = [] if "guru" in options else LINEAR
+    drop = [part for name in ("w", "site") if name not in options for part in ("--drop", name)]
+    assert main(["fit", "t.csv", "--target", "y", "-o", "m", *classifier, *options, *drop]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
+
+
+def test_groups_in_parts_are_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    grouped().to_csv("t.csv", index=False)
+    monkeypatch.setattr(streaming, "LARGE", 100)
+    assert main(["fit", "t.csv", "--target", "y", "--groups", "site", "--drop", "w", "-o", "m", *LINEAR]) == 2
+    assert "--groups is for files that are read into memory" in capsys.readouterr().err

@@ -247,6 +247,8 @@ SAME_ROWS = {
     "balanced": (["--no-errors", "--balanced", "--sigma", "0.3"], {}),
     "measured": (["--folds", "2", "--model", "linear"], {}),
     "measured-gaps": (["--folds", "2", "--balanced", "--model", "linear"], {"gaps": 4}),
+    "weights": (["--no-errors", "--weights", "w", "--sigma", "0.3"], {"weights": True}),
+    "measured-weights": (["--folds", "2", "--weights", "w", "--model", "linear"], {"weights": True}),
     "measured-exact": (["--folds", "2", "--classifier", "error-bars", "--no-errors", "--model", "linear"], {}),
 }
 
@@ -257,6 +259,8 @@ def test_the_same_rows_make_the_same_model_wherever_they_are(tmp_path, scheduler
     """Card, and what an evaluation says, robustness included."""
     options, what = SAME_ROWS[name]
     frame = rows_of_any_kind()
+    if "weights" in what:
+        frame["w"] = np.arange(len(frame)) % 4 / 2
     if "gaps" in what:  # some without a number, and some with one whose error says that it is none
         frame.loc[:: what["gaps"], "b"] = np.nan
         frame.loc[1 :: what["gaps"], "a"] = 1e6

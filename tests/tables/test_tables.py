@@ -23,8 +23,9 @@ from support.tables import BAD, CSV, WITH_ERRORS
 from gaussguru._columns import Bar
 from gaussguru._tables import base, delimited, files
 from gaussguru._tables.files import Limits, TableError, format_of, open_table, write_tables, writing
+from gaussguru._tables.layout import Layout
 from gaussguru._tables.plan import Options, Plan
-from gaussguru._tables.schema import Data, Layout, label_values, read_all, read_parts
+from gaussguru._tables.schema import Data, label_values, read_all, read_parts
 
 VALUES = np.array([[1.0, -2.5], [0.25, 1e-3], [3.0, 4.0]])
 LABELS = ["yes", "no", "yes"]

@@ -1,17 +1,20 @@
 """Values with errors from the columns of a table, some rows at a time, wherever these rows are."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gaussguru._errors import Asymmetric, Limits
-from gaussguru._linalg import Array
+if TYPE_CHECKING:
+    from gaussguru._errors import Limits
+    from gaussguru._linalg import Array
 
 __all__ = ["LARGEST", "Bar", "Cells", "Columns"]
 
@@ -60,9 +63,7 @@ class Cells:
         self.count, self.first = 0, list[tuple[str, str, int, str]]()
         self.unseen = Counter[tuple[str, str]]()
 
-    def add(
-        self, wrong: NDArray[np.bool_], columns: Sequence[str], values: NDArray[Any], expected: str, first: int
-    ) -> None:
+    def add(self, wrong: NDArray[np.bool_], columns: Sequence[str], values: Any, expected: str, first: int) -> None:
         """Add the cells that are wrong, (n_rows, n_columns), of rows from number ``first`` on, counted from 0."""
         if not wrong.any():
             return
@@ -259,6 +260,8 @@ class Columns:
         first : int, default=0
             The number of the first row.
         """
+        from gaussguru._errors import Asymmetric, Limits  # noqa: PLC0415  scikit-learn comes with it
+
         values, lower, errors, limits = self.sides(numbers, texts, cells, first)
         if errors is None or lower is None:
             return values, None

@@ -1,5 +1,7 @@
 """A table in a file, read from the first row to the last in parts of bounded size."""
 
+from __future__ import annotations
+
 import difflib
 import io
 import itertools
@@ -8,15 +10,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from gaussguru._linalg import Array
 from gaussguru._tables.contents import Limits, Stream, TableError, quoted, shortened
+
+if TYPE_CHECKING:
+    from gaussguru._linalg import Array
 
 # Bytes of numbers, or of lines of libsvm, that are passed on together.
 BLOCK = 1 << 22
@@ -162,13 +166,15 @@ class Batched(Table):
         raise TableError(f"{self.name} has no table {quoted(wanted)} for --table; there are {listed}")
 
     def parts(self, numbers: list[str], others: list[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
-        for name in numbers:
-            kind = self.schema.field(name).type
-            if not any(is_number(kind) for is_number in _NUMBERS):
-                raise TableError(
-                    f"{self.place(name)} has values of type {shortened(kind)}, where numbers are expected; leave it "
-                    f"out with --drop {quoted(name)}"
-                )
+        kinds = {name: self.schema.field(name).type for name in numbers}
+        wrong = [name for name, kind in kinds.items() if not any(is_number(kind) for is_number in _NUMBERS)]
+        if wrong:
+            alike = f", as do {', '.join(map(quoted, wrong[1:6]))}" if len(wrong) > 1 else ""
+            more = f" and {len(wrong) - 6} other columns" if len(wrong) > 6 else ""
+            raise TableError(
+                f"{self.place(wrong[0])} has values of type {shortened(kinds[wrong[0]])}, where numbers are expected"
+                f"{alike}{more}; leave it out with --drop {quoted(wrong[0])}"
+            )
         self._n_read = 0
         wanted, unpacked = list(dict.fromkeys([*numbers, *others])), 0
         texts = [name for name in others if is_text(self.schema.field(name).type)]

@@ -85,6 +85,11 @@ class Stream(io.RawIOBase):
         self._head, self._digest, self._size = bytearray(), hashlib.sha256(), 0
         self._copy: str | None = None
 
+    @property
+    def source(self) -> str | None:
+        """The path of the file that all bytes come from, packed or not; None of a pipe."""
+        return self.path
+
     def _more(self, size: int) -> bytes:
         try:
             part = bytes(self._raw.read1(size))
@@ -158,6 +163,11 @@ class Unpacked(Stream):
     def __init__(self, raw: Any, below: Stream, limits: Limits) -> None:
         super().__init__(below.name, raw, limits)
         self._below = below
+
+    @property
+    def source(self) -> str | None:
+        """The path of the file that all bytes come from; None of a pipe."""
+        return self._below.source
 
     def _more(self, size: int) -> bytes:
         part = super()._more(size)

@@ -4,21 +4,28 @@ import csv
 import io
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
+from gaussguru._columns import Cells
 from gaussguru._tables import base
 from gaussguru._tables.base import NO_VALUE, Table, check_names, passed_on, plain_kinds, row_sizes
 from gaussguru._tables.catalogues import extra
-from gaussguru._tables.contents import LOOK, Decoded, Limits, Stream, TableError, quoted, shortened
+from gaussguru._tables.contents import LOOK, Decoded, Limits, Stream, TableError, open_stream, quoted, shortened
 
 SEPARATORS = ",;\t|"
 # Bytes of the header of ECSV, whose parser takes a second for half a million.
 YAML = 1 << 20
+# A number as Arrow reads it, with D for the decimal point, and truth values.
+_NUMBER = r"^[ \t]*[-+]?(?:(?:[0-9]+D?[0-9]*|D[0-9]+)(?:[eE][-+]?[0-9]+)?|(?i:inf|infinity|nan|nan\(\w*\)))[ \t]*$"
+_TRUTHS = ["0", "1", "true", "True", "TRUE", "false", "False", "FALSE"]
+COMMA = "is it a decimal comma? Then give --decimal ,"
 # Bytes of the first rows of CSV that are looked at to find out what its columns hold.
 SAMPLE = 1 << 22
 
@@ -110,39 +117,76 @@ class Csv(Table):
     def parts(self, numbers: list[str], others: list[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
         if not self._has_rows:
             return
-        # Columns without a name are not asked for, but need one each.
-        names = [name or f"\0{place}" for place, name in enumerate(self.columns)]
         places = {name: place for place, name in enumerate(self.columns)}
-        types = dict.fromkeys(others, pa.string())
-        types |= {name: pa.bool_() if self._is_bool(places[name]) else pa.float64() for name in numbers}
+        truths = [name for name in numbers if self._is_bool(places[name])]
         self._sample.clear()
+        types = dict.fromkeys(others, pa.string()) | dict.fromkeys(numbers, pa.float64())
+        types |= dict.fromkeys(truths, pa.bool_())
         # Spellings of truth values take memory for every column, whether it has any or not.
-        spellings: dict[str, list[str]] = (
-            {} if pa.bool_() in types.values() else {"true_values": [], "false_values": []}
-        )
-        block = max(base.BLOCK, self._limits.line)  # a row may begin in one block and end in the next, not in a third
+        spellings: dict[str, list[str]] = {} if truths else {"true_values": [], "false_values": []}
         try:
-            reader = pyarrow.csv.open_csv(
-                self._buffered,
-                # One thread: only then errors say in which row they are.
-                read_options=pyarrow.csv.ReadOptions(
-                    column_names=names, skip_rows_after_names=self._skip, use_threads=False, block_size=block
-                ),
-                parse_options=pyarrow.csv.ParseOptions(
-                    delimiter=self.sep, newlines_in_values=True, invalid_row_handler=self._check_row
-                ),
-                convert_options=pyarrow.csv.ConvertOptions(
-                    column_types=types,
-                    include_columns=list(types),
-                    decimal_point=self._decimal,
-                    null_values=[*NO_VALUE, *self._blanks],
-                    **spellings,
-                ),
-            )
-            for batch in reader:
+            for batch in self._batches(types, **spellings):
                 yield from passed_on(batch, row_sizes(batch, numbers, others), numbers, others)
         except pa.ArrowInvalid as error:
-            raise TableError(self._explain(str(error), block)) from None
+            message = self._explain(str(error))
+            if "invalid value" in str(error) and (path := self._stream.source) is not None:
+                stream = open_stream(path, self.name, self._limits)
+                with closing(Csv(self.name, stream, self._limits, self.sep, self._decimal)) as again:
+                    again.check_numbers(numbers, truths)
+            raise TableError(message) from None
+
+    def _batches(self, types: dict[str, Any], **conversion: Any) -> Any:
+        """Return a reader of columns with these types, in record batches."""
+        # Columns without a name are not asked for, but need one each.
+        names = [name or f"\0{place}" for place, name in enumerate(self.columns)]
+        return pyarrow.csv.open_csv(
+            self._buffered,
+            # One thread: only then errors say in which row they are.
+            read_options=pyarrow.csv.ReadOptions(
+                column_names=names, skip_rows_after_names=self._skip, use_threads=False, block_size=self._block
+            ),
+            parse_options=pyarrow.csv.ParseOptions(
+                delimiter=self.sep, newlines_in_values=True, invalid_row_handler=self._check_row
+            ),
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types=types,
+                include_columns=list(types),
+                decimal_point=self._decimal,
+                null_values=[*NO_VALUE, *self._blanks],
+                **conversion,
+            ),
+        )
+
+    @property
+    def _block(self) -> int:
+        """Bytes that are parsed together: a row may begin in one block and end in the next, not in a third."""
+        return max(base.BLOCK, self._limits.line)
+
+    def check_numbers(self, numbers: list[str], truths: list[str]) -> None:
+        """Raise with a list of the cells that are no numbers, or no truth values, if there are any."""
+        cells, first, types = Cells(self.name, TableError), 0, dict.fromkeys(numbers, pa.string())
+        pattern = _NUMBER.replace("D", re.escape(self._decimal))
+        try:
+            for batch in self._batches(types, strings_can_be_null=True):
+                wrong = [
+                    pc.invert(
+                        pc.is_in(column, pa.array(_TRUTHS)) if name in truths
+                        else pc.match_substring_regex(column, pattern)
+                    ).fill_null(False).to_numpy(zero_copy_only=False)
+                    for name, column in zip(numbers, batch.columns, strict=True)
+                ]  # fmt: skip
+                expected = "is a number; mend the cells, or leave the column out of the fit with --drop {}"
+                cells.add(np.column_stack(wrong), numbers, _Texts(batch), expected, first)
+                first += batch.num_rows
+        except pa.ArrowInvalid as error:
+            raise TableError(self._explain(str(error))) from None
+        cells.first[:1] = [(name, text, row, "is a number; " + COMMA if self._is_comma(text[1:-1]) else expected)
+                           for name, text, row, expected in cells.first[:1]]  # fmt: skip
+        cells.check()
+
+    def _is_comma(self, text: str) -> bool:
+        """Return whether a text is a number with a comma in place of the decimal point."""
+        return self._decimal == "." and re.fullmatch(r"\s*[-+]?\d*,\d+\s*", text) is not None
 
     def peek(self) -> Any:
         head = self._stream.look(SAMPLE)
@@ -175,7 +219,7 @@ class Csv(Table):
                 ),
             )
         except pa.ArrowInvalid as error:
-            raise TableError(self._explain(str(error), len(head))) from None
+            raise TableError(self._explain(str(error))) from None
 
     def _check_row(self, row: Any) -> str:
         """Skip a comment among the rows of a file that has comments above its header."""
@@ -185,23 +229,32 @@ class Csv(Table):
         cells = [row[place].strip().lower() for row in self._sample if len(row) > place]
         return next((cell for cell in cells if cell), "") in ("true", "false")
 
-    def _explain(self, message: str, block: int) -> str:
+    def _explain(self, message: str) -> str:
         """Return what Arrow says in the terms of the file; it counts rows from the first line on."""
         message = message[:1000]  # it quotes values of any length
         if found := re.search(r"column #(\d+): Row #(\d+): .*? invalid value '(.*)", message, re.DOTALL):
             column, row, value = self.columns[int(found[1])], int(found[2]) - self._skip, found[3].removesuffix("'")
             advice = f"mend it, or leave the column out of the fit with --drop {quoted(column)}"
-            if re.fullmatch(r"\s*[-+]?\d*,\d+\s*", value) and self._decimal == ".":
-                advice = "is it a decimal comma? Then give --decimal ,"
+            advice = COMMA if self._is_comma(value) else advice
             return f"{self.place(column)} has {shortened(value)!r} in row {row}, where a number is expected; {advice}"
         if found := re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", message):
             return f"{self.name}: row {int(found[1]) - self._skip} has {found[3]} fields, the header {found[2]}"
         if "straddling" in message:
             return (
-                f"{self.name} has a row of more than {block / 1e6:g} MB; is there a quote that is not closed? "
+                f"{self.name} has a row of more than {self._block / 1e6:g} MB; is there a quote that is not closed? "
                 "--max-line allows for longer ones"
             )
         return f"{self.name} cannot be read as CSV: {message}"
+
+
+class _Texts:
+    """Cells of a record batch, by row and column."""
+
+    def __init__(self, batch: Any) -> None:
+        self._batch = batch
+
+    def __getitem__(self, place: tuple[int, int]) -> Any:
+        return self._batch.column(int(place[1]))[int(place[0])].as_py()
 
 
 def _take_comments(name: str, stream: Stream, longest: int) -> bytes:

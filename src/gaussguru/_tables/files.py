@@ -6,6 +6,7 @@ out of proportion. :mod:`gaussguru._tables.schema` says what the columns mean.
 """
 
 import csv
+import glob
 import io
 import os
 import re
@@ -38,6 +39,7 @@ __all__ = [
     "TableError",
     "check_writable",
     "column_of",
+    "files_of",
     "format_of",
     "nearest",
     "open_table",
@@ -208,6 +210,19 @@ def open_table(
 
 def _match(beginnings: dict[bytes, str], head: bytes) -> str | None:
     return next((kind for begin, kind in beginnings.items() if re.match(begin, head, re.IGNORECASE)), None)
+
+
+def files_of(path: str) -> list[str]:
+    """Return the files that a path, a directory or a pattern stands for."""
+    if os.path.isdir(path):
+        found = sorted(str(each) for each in Path(path).rglob("*") if each.is_file() and not each.name.startswith("."))
+    elif glob.has_magic(path) and not os.path.exists(path):
+        found = sorted(each for each in glob.glob(path, recursive=True) if os.path.isfile(each))
+    else:
+        return [path]
+    if not found:
+        raise TableError(f"no file in {path}" if os.path.isdir(path) else f"no file fits {path}")
+    return found
 
 
 def check_writable(path: str, *, force: bool) -> bool:

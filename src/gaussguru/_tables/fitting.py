@@ -15,7 +15,7 @@ import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.impute import SimpleImputer
-from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.model_selection import GroupShuffleSplit, StratifiedGroupKFold, StratifiedKFold, train_test_split
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -33,8 +33,9 @@ from gaussguru._estimators.validation import ParameterError
 from gaussguru._frames import take_rows
 from gaussguru._linalg import Array
 from gaussguru._tables.files import TableError, quoted
+from gaussguru._tables.layout import Layout
 from gaussguru._tables.model import Model, is_plain
-from gaussguru._tables.schema import Data, Layout, label_values
+from gaussguru._tables.schema import Data, label_values
 from gaussguru.preprocessing import WithErrors
 from gaussguru.probabilities import winners
 from gaussguru.report.judgement import Judge, Judgement
@@ -110,8 +111,8 @@ class Rows(NamedTuple):
     """Rows to learn from, in memory or in parts.
 
     ``X`` is a frame, a CSR matrix or a source, NaN where a value was not measured. ``texts`` are the different labels,
-    ``counts`` the rows that have each; ``encode`` returns the labels of all rows as numbers, from the number of each
-    text. ``moments`` are those of a source.
+    ``counts`` the rows of positive weight that have each; ``encode`` returns the labels of all rows as numbers, from
+    the number of each text. ``moments`` are those of a source, ``weight`` is the sum of ``weights``.
     """
 
     name: str
@@ -123,6 +124,9 @@ class Rows(NamedTuple):
     counts: NDArray[np.intp]
     encode: Callable[[NDArray[np.intp]], Any]
     moments: Moments | None = None
+    weights: Any = None
+    weight: float | None = None
+    groups: NDArray[Any] | None = None
 
     @classmethod
     def of(cls, data: Data) -> "Rows":
@@ -131,10 +135,16 @@ class Rows(NamedTuple):
         An array of the labels would take as much for every row as the longest needs.
         """
         codes, texts = pd.factorize(pd.Series(data.y, dtype=object))
-        counts = np.bincount(codes, minlength=len(texts))
+        weights, groups = data.weights, None if data.groups is None else pd.factorize(data.groups)[0]
         return cls(
-            data.name, data.layout, data.n_rows, data.X, data.X_err, list(texts), counts, lambda ranks: ranks[codes]
-        )
+            data.name, data.layout, data.n_rows, data.X, data.X_err, list(texts), used_rows(codes, weights, len(texts)),
+            lambda ranks: ranks[codes], None, weights, None if weights is None else float(weights.sum()), groups,
+        )  # fmt: skip
+
+
+def used_rows(codes: Any, weights: Any, n_codes: int) -> NDArray[np.intp]:
+    """Return the number of rows of positive weight with each code."""
+    return np.bincount(codes, None if weights is None else weights > 0, n_codes).astype(np.intp)
 
 
 def fit_model(
@@ -204,7 +214,7 @@ def fit_model(
         "classifier": type(found).__name__,
         "parameters": {name: value for name, value in found.get_params(deep=False).items() if is_plain(value)},
         "fit": fitted.about
-        | _proof(fitted.proven, n_used)
+        | _proof(fitted.proven, n_used if rows.weight is None else rows.weight)
         | {"training_accuracy": fitted.accuracy, "passes": fitted.passes, "warnings": messages_of(caught, names)},
         **fitted.more,
     }
@@ -212,24 +222,39 @@ def fit_model(
 
 
 class _Labels(NamedTuple):
-    """The kind of the labels of a table, the classes, how many rows each has, and the class of every row."""
+    """The kind of the labels of a table, the classes, how many rows or groups each has, and the class of every row."""
 
     kind: str
     classes: NDArray[Any]
     counts: NDArray[np.intp]
     y: Any
+    unit: str = "row"
 
     @classmethod
     def of(cls, rows: Rows, max_classes: int | None) -> "_Labels":
+        if not rows.counts.any():
+            raise TableError(f"{rows.name}: column {quoted(rows.layout.weights or '')} has the weight 0 in all rows")
         kind, classes, ranks = classes_of(rows.name, rows.texts, rows.layout, int(rows.counts.sum()), max_classes)
-        counts = np.bincount(ranks, rows.counts, len(classes)).astype(np.intp)
-        return cls(kind, classes, counts, rows.encode(ranks))
+        counts, y, groups = (
+            np.bincount(ranks, rows.counts, len(classes)).astype(np.intp),
+            rows.encode(ranks),
+            rows.groups,
+        )
+        if not counts.all():
+            lost, column = classes[np.argmin(counts)].item(), quoted(rows.layout.weights or "")
+            raise TableError(f"{rows.name}: class {lost!r} has the weight 0 in all its rows, in column {column}")
+        if groups is None:
+            return cls(kind, classes, counts, y)
+        pairs = np.unique(
+            np.column_stack([y, groups])[slice(None) if rows.weights is None else rows.weights > 0], axis=0
+        )
+        return cls(kind, classes, np.bincount(pairs[:, 0]), y, f"group of column {quoted(rows.layout.groups or '')}")
 
     def fold_count(self, folds: int, advice: str) -> int:
-        """Return the number of folds, at most that of the rows of the rarest class."""
+        """Return the number of folds, at most that of the rows, or groups, of the rarest class."""
         if self.counts.min() < 2:
             rare = self.classes[np.argmin(self.counts)].item()
-            raise TableError(f"class {rare!r} has one row, too few for cross-validation; {advice}")
+            raise TableError(f"class {rare!r} has one {self.unit}, too few for cross-validation; {advice}")
         if folds < 2:
             raise TableError(f"--folds must be at least 2; got {folds}")
         return int(min(folds, self.counts.min()))
@@ -256,17 +281,17 @@ def _fit_guru(
     """Fit a classifier of noise yet to come."""
     check_no_limits(rows.name, rows.layout)
     _check_noise(rows, labels, sigma, options)
-    steps, X, errors, spread = _prepare(rows, scale)
+    steps, X, given, spread = _prepare(rows, scale)
     is_searched = isinstance(sigma, str | list | tuple)
     folds = labels.fold_count(folds, "give --sigma a number") if is_searched else 0
-    found, scores = _fit_classifier(X, labels.y, errors, sigma, kernel, folds, options)
+    found, scores = _fit_classifier(X, labels.y, given, sigma, kernel, folds, rows.groups, options)
     if isinstance(X, Source):  # in memory it is given an array after a scaler, else the frame
         found.__dict__.pop("feature_names_in_", None)
         if not scale:
             found.feature_names_in_ = np.asarray(rows.layout.features, dtype=object)
     about = {"sigma": float(found.sigma), "cv_accuracy": None if scores is None else scores.pop("best")}
     more = {"scaled": scale, "spread": spread} | ({} if scores is None else {"cross_validation": scores})
-    accuracy = float(found.score(X, labels.y, **errors))
+    accuracy = float(found.score(X, labels.y, **given))
     return _Fitted(steps, found, found, accuracy, getattr(found, "n_passes_", None), about, more)
 
 
@@ -291,8 +316,8 @@ def _check_noise(rows: Rows, labels: _Labels, sigma: Any, options: dict[str, Any
             raise TableError(f"--noise {noise} is for two classes without error columns, in memory; got {found}")
 
 
-def _proof(classifier: Any, n_rows: int) -> dict[str, Any]:
-    """Return how near to its optimum a fit is, and whether that is proven; a probit is no convex problem.
+def _proof(classifier: Any, weight: float) -> dict[str, Any]:
+    """Return how near to its optimum a fit to rows of this weight is, and whether that is proven; no probit is.
 
     Of a pool, which minimises no objective as a whole, there is no more than that nothing is proven.
     """
@@ -302,7 +327,7 @@ def _proof(classifier: Any, n_rows: int) -> dict[str, Any]:
     return {
         "objective": float(classifier.objective_),
         "gap": None if gap is None else float(gap),
-        "relative_gap": None if gap is None else float(gap) / (n_rows * (len(classifier.classes_) - 1)),
+        "relative_gap": None if gap is None else float(gap) / (weight * (len(classifier.classes_) - 1)),
         "certified": gap is not None and bool(classifier.converged_),
         "converged": bool(classifier.converged_),
         "iterations": int(classifier.n_iter_),
@@ -320,12 +345,16 @@ def _fit_error_bars(rows: Rows, labels: _Labels, folds: int, options: dict[str, 
             f"{rows.name}: {d} features are too many for --classifier error-bars, with a covariance for each row; at "
             f"most {MOST_FEATURES}. Choose some with --features, or give --classifier guru"
         )
-    steps, X, errors, _ = _prepare(rows, scale=None)
+    steps, X, given, _ = _prepare(rows, scale=None)
     folds = labels.fold_count(folds, "leave that class out")
     if not isinstance(X, Source) and len(X) * d * d > MOST_NUMBERS:  # posteriors are made in parts, and not kept
+        if rows.groups is not None:
+            raise TableError(
+                f"{rows.name}: --groups is for at most {MOST_NUMBERS // d**2} rows of {d} features; got {len(X)}"
+            )
         X = Arrays(np.asarray(X))
-    found = ErrorBarClassifier(cv=folds, random_state=0, **options).fit(X, labels.y, **errors)
-    accuracy = float(found.score(X, labels.y, **errors))
+    found = ErrorBarClassifier(cv=folds, random_state=0, **options).fit(X, labels.y, groups=rows.groups, **given)
+    accuracy = float(found.score(X, labels.y, **given))
     if not steps:  # it is given the frame
         found.feature_names_in_ = np.asarray(features, dtype=object)
     scores = {name: _listed(part) for name, part in found.cv_scores_.items()}
@@ -370,7 +399,7 @@ def _about_pool(scores: dict[str, list[Any]], n_members: int) -> dict[str, Any]:
 
 
 def _prepare(rows: Rows, scale: bool | None) -> tuple[list[tuple[str, Any]], Any, dict[str, Any], float]:
-    """Return the fitted steps before the classifier, the values and errors (X_err) after them, and the mean spread.
+    """Return the fitted steps before the classifier, the values after them, their X_err and weights, and mean spread.
 
     With None for the scale the classifier scales by itself, and knows what to do with errors.
     """
@@ -401,7 +430,8 @@ def _prepare(rows: Rows, scale: bool | None) -> tuple[list[tuple[str, Any]], Any
             samples = step.fit_transform(samples)
         scaler.set_params(copy=True)  # who uses the model from Python would not expect X to change
         X, X_err = split_errors(samples)
-    return steps, X, {} if X_err is None else {"X_err": X_err}, spread
+    given = {"X_err": X_err, "sample_weight": rows.weights}
+    return steps, X, {name: value for name, value in given.items() if value is not None}, spread
 
 
 def _scaled(mean: Array, scale: Array, part: Part) -> Part:
@@ -412,21 +442,28 @@ def _scaled(mean: Array, scale: Array, part: Part) -> Part:
     return part._replace(X=(part.X - mean) / scale, X_err=X_err)
 
 
+def _taken(data: Data, rows: NDArray[Any]) -> Data:
+    """Return some rows of a table."""
+    more: dict[str, Any] = {name: getattr(data, name) for name in ("X_err", "weights", "groups")}
+    more = {name: values if values is None else values[rows] for name, values in more.items()}
+    return data._replace(X=take_rows(data.X, rows), y=data.y[rows], n_rows=len(rows), **more)
+
+
 def split_rows(data: Data, share: float) -> tuple[Data, Data]:
-    """Return a table without some rows, and these: a share of every class, drawn with the same seed each time."""
+    """Return a table without some rows, and these: a share of every class, or of the groups, the same each time."""
+    rows = np.arange(len(data.y))
     try:
-        parts = train_test_split(np.arange(len(data.y)), test_size=share, stratify=data.y, random_state=0)
+        if data.groups is None:
+            parts = train_test_split(rows, test_size=share, stratify=data.y, random_state=0)
+        else:
+            (parts,) = GroupShuffleSplit(1, test_size=share, random_state=0).split(rows, groups=data.groups)
     except ValueError as error:
         raise TableError(f"{data.name}: --test-size {share:g} cannot be had: {error}") from None
-    kept, held_out = (
-        data._replace(
-            X=take_rows(data.X, rows),
-            X_err=None if data.X_err is None else data.X_err[rows],
-            y=data.y[rows],
-            n_rows=len(rows),
+    kept, held_out = (_taken(data, part) for part in map(np.sort, parts))
+    if lost := {*data.y} - {*kept.y}:
+        raise TableError(
+            f"{data.name}: --test-size {share:g} holds out all groups of class {min(lost)!r}; give a smaller one"
         )
-        for rows in map(np.sort, parts)
-    )
     return kept, held_out
 
 
@@ -543,16 +580,26 @@ def for_codes(options: dict[str, Any], classes: NDArray[Any]) -> dict[str, Any]:
 
 
 def _fit_classifier(
-    X: Any, y: Any, errors: dict[str, Any], sigma: Any, kernel: str, folds: int, options: dict[str, Any]
+    X: Any,
+    y: Any,
+    given: dict[str, Any],
+    sigma: Any,
+    kernel: str,
+    folds: int,
+    groups: NDArray[Any] | None,
+    options: dict[str, Any],
 ) -> tuple[Any, dict[str, Any] | None]:
     """Return a fitted classifier, and the accuracy of each sigma in cross-validation, with the best one."""
+    cv: Any = folds
+    if folds and not isinstance(X, Source):
+        cv = list((StratifiedKFold if groups is None else StratifiedGroupKFold)(folds).split(X, y, groups))
     if kernel == "linear":
         if not folds:
-            return GuruClassifier(sigma, **options).fit(X, y, **errors), None
-        found = GuruClassifierCV(20 if sigma == "cv" else sigma, cv=folds, **options).fit(X, y, **errors)
+            return GuruClassifier(sigma, **options).fit(X, y, **given), None
+        found = GuruClassifierCV(20 if sigma == "cv" else sigma, cv=cv, **options).fit(X, y, **given)
         levels, accuracy = found.sigmas_.tolist(), found.scores_.mean(axis=1).tolist()
     elif not folds:
-        return KernelGuruClassifier(sigma, kernel=kernel, **options).fit(X, y), None
+        return KernelGuruClassifier(sigma, kernel=kernel, **options).fit(X, y, **given), None
     else:
         if sigma == "cv" and kernel not in UNIT_KERNELS:
             raise TableError(
@@ -560,9 +607,18 @@ def _fit_classifier(
                 "levels to choose from: --sigma 0.1,0.3,1"
             )
         levels = sorted(KERNEL_SIGMAS if sigma == "cv" else sigma, reverse=True)  # of equals the largest wins
-        model = KernelGuruClassifier(kernel=kernel, **options)
-        search = GridSearchCV(model, {"sigma": levels}, cv=folds, error_score="raise").fit(X, y)
-        found, accuracy = search.best_estimator_, search.cv_results_["mean_test_score"].tolist()
+
+        def scores(level: float) -> Iterator[float]:
+            """Yield the accuracy at a level on the held-out rows of each fold."""
+            for train, test in cv:
+                inside, outside = ({name: value[rows] for name, value in given.items()} for rows in (train, test))
+                model = KernelGuruClassifier(level, kernel=kernel, **options).fit(
+                    take_rows(X, train), y[train], **inside
+                )
+                yield float(model.score(take_rows(X, test), y[test], **outside))
+
+        accuracy = [float(np.mean(list(scores(level)))) for level in levels]
+        found = KernelGuruClassifier(levels[int(np.argmax(accuracy))], kernel=kernel, **options).fit(X, y, **given)
     best = accuracy[levels.index(found.sigma)]
     return found, {"sigmas": levels, "accuracy": accuracy, "folds": folds, "best": best}
 

@@ -15,7 +15,8 @@ from gaussguru._errors import measured
 from gaussguru._estimators.base import ByProbability
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._tables.files import TableError, quoted
-from gaussguru._tables.schema import Layout, label_value
+from gaussguru._tables.layout import Layout
+from gaussguru._tables.schema import label_value
 from gaussguru.robustness import certified_radius, class_probabilities, remeasure_gain
 
 

@@ -4,6 +4,8 @@ A column that looks like an error, a flag, an identifier, or like a number that 
 be one, is doubtful: it is refused until an option names it.
 """
 
+from __future__ import annotations
+
 import importlib
 import math
 import re
@@ -12,19 +14,21 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy.special import ndtri
 
 from gaussguru._columns import Bar, ColumnRoles, column_roles
 from gaussguru._columns.conventions import NINETY_PERCENT
 from gaussguru._columns.measured import LARGEST, REPLICATES
-from gaussguru._linalg import Array
 from gaussguru._tables.files import Libsvm, Table, TableError, quoted
-from gaussguru._tables.schema import Layout
+from gaussguru._tables.layout import Layout
+
+if TYPE_CHECKING:
+    from gaussguru._linalg import Array
 
 __all__ = ["ColumnPlan", "Options", "Plan"]
 
@@ -75,6 +79,8 @@ class Options:
     na: Sequence[float] = ()
     log: Sequence[str] = ()
     replicates: Sequence[str] = ()
+    weights: str | None = None
+    groups: str | None = None
 
     @property
     def values(self) -> list[str]:
@@ -103,7 +109,7 @@ class Options:
         if self.error_level is not None:
             if not 0 < self.error_level < 1:
                 raise TableError(f"--error-level must be between 0 and 1, as 0.9; got {self.error_level:g}")
-            return float(1 / ndtri(0.5 + self.error_level / 2))
+            return 1 / NormalDist().inv_cdf(0.5 + self.error_level / 2)
         factor = 1.0 if self.error_factor is None else self.error_factor
         if not 0 < factor < 1e100:
             raise TableError(f"--error-factor must be a number above 0; got {factor:g}")
@@ -125,7 +131,7 @@ class Plan:
     notes: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, table: Table, target: str | None, options: Options | None = None) -> "Plan":
+    def of(cls, table: Table, target: str | None, options: Options | None = None) -> Plan:
         """Return the plan of a table that is not read yet, with labels in the column ``target``."""
         options = options or Options()
         if isinstance(table, Libsvm):
@@ -140,14 +146,16 @@ class Plan:
         parts = [f"{n} feature{'s' * (n != 1)}, {len(errors)} with errors" if n else "features by their indices"]
         groups: dict[str, list[str]] = {}
         for column in self.columns:
-            if column.role not in ("value", "category", "target") and not column.role.startswith(_USED):
+            if column.role not in _KNOWN and not column.role.startswith(_USED):
                 groups.setdefault(column.role, []).append(column.name)
         ignored = []
         for role, names in groups.items():
             shown = ", ".join(_short(name) for name in names[:6]) + (f", ... ({len(names)})" if len(names) > 6 else "")
             kind = f"{role}s" if role in ("identifier", "position", "flag") and len(names) > 1 else role
             ignored.append(shown if role == "ignored" else f"{shown} ({kind})")
-        return parts[0] + (f"; ignored: {', '.join(ignored)}" if ignored else "")
+        named = {"weights": self.layout.weights, "groups": self.layout.groups}
+        parts += [f"{role} in {quoted(name)}" for role, name in named.items() if name]
+        return "; ".join([*parts, *([f"ignored: {', '.join(ignored)}"] if ignored else [])])
 
     def as_dict(self) -> dict[str, str]:
         """Return role and reason of every column, in words."""
@@ -183,7 +191,8 @@ class Plan:
         )
 
 
-# How roles begin of columns that a model reads, beside values, categories and the target.
+# Roles that the summary does not list as ignored, and how the others of these begin.
+_KNOWN = ("value", "category", "target", "weight", "group")
 _USED = ("error", "limit", "correlation", "replicate", "DOUBTFUL")
 
 
@@ -204,7 +213,8 @@ def _check_libsvm(table: Table, target: str | None, options: Options) -> None:
     given = replace(options, missing=None, errors=False)
     if target is not None or any(getattr(given, part.name) for part in fields(given)):
         raise TableError(
-            f"{table.name}: libsvm has no names of columns, so no --target, --features, --drop or --err-pattern"
+            f"{table.name}: libsvm has no names of columns, so no --target, --features, --drop, --weights, --groups or "
+            "--err-pattern"
         )
     if options.missing not in (None, "error"):
         raise TableError(f"{table.name}: --missing {options.missing} is not for libsvm, where what is not there is 0")
@@ -217,12 +227,21 @@ def _checked_target(table: Table, target: str | None, options: Options) -> str:
             f"{table.name}: --target must say which column has the labels; there are {table.some_columns()}"
         )
     table.require(target, "--target")
-    named = {"--drop": options.drop, "--features": options.features, "--as": [name for _, name in options.named]}
+    alone = {"--weights": options.weights, "--groups": options.groups}
+    features = {"--features": options.features, "--as": [name for _, name in options.named]}
+    taken = {target: "the target"}
+    for option, name in alone.items():
+        if name is not None:
+            table.require(name, option)
+            if name in taken:
+                raise TableError(f"{table.place(name)} is {taken[name]} and cannot be that of {option}, too")
+            taken[name] = f"that of {option}"
+    named = {"--drop": options.drop, **features}
     for option, names in named.items():
         for name in names:
             table.require(name, option)
-            if name == target and option != "--drop":
-                raise TableError(f"{table.place(name)} is the target and cannot be a feature")
+            if name in taken and (name != target or option != "--drop"):
+                raise TableError(f"{table.place(name)} is {taken[name]} and cannot be one of {option}, too")
             if name in options.drop and option != "--drop":
                 raise TableError(f"{table.place(name)} cannot be one of {option} and left out with --drop")
     return target
@@ -235,7 +254,9 @@ class _Planner:
         self.table, self.target, self.options = table, target, options
         self.shown = table.peek()
         self.n = self.shown.num_rows
-        self.columns = [name for name in table.columns if name and name != target]
+        self.alone = {target: "target"} | {name: role for name, role in
+                      ((options.weights, "weight"), (options.groups, "group")) if name}  # fmt: skip
+        self.columns = [name for name in table.columns if name and name not in self.alone]
         self.doubtful: dict[str, tuple[str, list[str]]] = {}
         self.named = {*options.features, *options.values, *options.categories}
         self.notes: list[str] = []
@@ -271,11 +292,11 @@ class _Planner:
                 "(--err-pattern)"
             )
         limits = {name: flag for name, flag in roles.limits.items() if name in values and options.errors}
-        if not values and not categories and not self.doubtful:
-            raise TableError(f"{table.name} has no column for a feature beside the target {self.target!r}")
         correlations = [pair for pair in roles.correlations if {*pair[:2]} <= errors.keys() and not limits]
         if options.features:  # what is not chosen is not asked about
             self.doubtful = {name: doubt for name, doubt in self.doubtful.items() if name in values}
+        if not values and not categories and not self.doubtful:
+            raise TableError(f"{table.name} has no column for a feature beside the target {self.target!r}")
         missing = options.missing or ("unmeasured" if errors or limits else "error")
         if missing == "mean" and (errors or limits):
             raise TableError("--missing mean is for tables without errors; 'unmeasured' puts the mean with its error")
@@ -284,7 +305,7 @@ class _Planner:
                 raise TableError(f"{table.place(name)} is no feature with numbers, for --log")
         layout = Layout(
             values, errors, limits, correlations, categories, list(options.log), list(map(float, options.na)),
-            missing, options.missing_error or "refuse", self.target,
+            missing, options.missing_error or "refuse", self.target, options.weights, options.groups,
         )  # fmt: skip
         if missing == "unmeasured" and options.missing_error is None:
             self._check_missing_errors(layout)
@@ -353,6 +374,11 @@ class _Planner:
                 )
                 levels = list(dict.fromkeys(text.strip() for text in levels))
                 few = len(levels) <= min(MOST_LEVELS, max(2, self.n / ROWS_PER_LEVEL))
+                if len(levels) < 2 and name in options.features:
+                    raise TableError(
+                        f"{self.table.place(name)} has the text {quoted(''.join(levels))} in all rows, and cannot be a "
+                        f"feature; leave it out with --drop {quoted(name)}"
+                    )
                 if len(levels) < 2:
                     ignored[name] = "constant"
                 elif few or name in options.categories:
@@ -470,7 +496,7 @@ class _Planner:
             feature = (match[1] + match[3]).strip("_ ") or pattern
             if feature in self.columns and feature not in names:
                 feature = pattern
-            if len(set(names)) < 2 or any(name in not_values or name == self.target for name in names):
+            if len(set(names)) < 2 or any(name in not_values or name in self.alone for name in names):
                 raise TableError(f"--replicates {pattern!r} must name two or more features with numbers")
             found[feature] = names
         return found
@@ -578,7 +604,7 @@ class _Planner:
 
     def _rows(self, layout: Layout, ignored: dict[str, str]) -> list[ColumnPlan]:
         """Return the role of every column, in the order of the table."""
-        roles: dict[str, tuple[str, str]] = {self.target: ("target", "")}
+        roles: dict[str, tuple[str, str]] = {name: (role, "") for name, role in self.alone.items()}
         roles |= {name: ("value", "logarithm" if name in layout.log else "") for name in layout.values}
         roles |= {name: ("category", ", ".join(map(_short, levels[:5])) + (", ..." if len(levels) > 5 else ""))
                   for name, levels in layout.categories.items()}  # fmt: skip

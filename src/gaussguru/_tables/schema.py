@@ -1,13 +1,13 @@
 """Rows of tables in the terms of a layout: features with errors, and labels.
 
-A :class:`Layout` is made once, of the table that a model learns from (:mod:`gaussguru._tables.plan`), and kept with the
+A layout is made once, of the table that a model learns from (:mod:`gaussguru._tables.plan`), and kept with the
 model. :func:`read_parts` gives any table in the terms of a layout, checked: no value that the model could not use gets
 through, no row is lost. It serves the command, and errors name its options.
 """
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,17 +17,16 @@ import pyarrow.compute as pc
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from gaussguru._columns import Cells, Columns
+from gaussguru._columns import Cells
 from gaussguru._columns.measured import LARGEST
 from gaussguru._data.streams import mapped_rows
 from gaussguru._errors import Limits
 from gaussguru._linalg import EPS, Array
 from gaussguru._tables.files import NO_VALUE, Libsvm, Table, TableError, column_of, nearest, quoted
+from gaussguru._tables.layout import Layout
 
 __all__ = [
-    "MISSING",
     "Data",
-    "Layout",
     "Part",
     "checked_frame",
     "deviations",
@@ -37,31 +36,18 @@ __all__ = [
     "read_parts",
 ]
 
-# Treatments of features without value, and of values without error.
-MISSING = ("error", "drop", "mean", "unmeasured")
-MISSING_ERROR = ("refuse", "unmeasured", "exact")
+# The largest weight of a row: sums of weights stay far from overflow.
+LARGEST_WEIGHT = 1e80
 # Characters of a label. Arrays of texts take as much for every row as the longest needs: 800 bytes.
 LONGEST_LABEL = 200
-
-
-@dataclass(frozen=True)
-class Layout(Columns):
-    """Columns of a table, with those of labels: what a model has to know of the tables that it predicts.
-
-    Parameters
-    ----------
-    target : str or None
-        The column of labels; None for libsvm.
-    """
-
-    target: str | None = None
 
 
 class Part(NamedTuple):
     """Some rows of a table.
 
     ``X`` and ``X_err`` have the rows that are ``complete``; where ``missing="drop"`` these may be fewer than in the
-    table. Labels are texts, None where there is none; ``kept`` are columns as they are, of all rows.
+    table. Labels are texts, None where there is none; ``kept`` are columns as they are, of all rows. ``weights`` and
+    ``groups``, which are texts, are there for a fit only.
     """
 
     X: Any
@@ -69,6 +55,8 @@ class Part(NamedTuple):
     y: NDArray[Any] | None
     complete: NDArray[np.bool_]
     kept: dict[str, Any]
+    weights: Array | None = None
+    groups: NDArray[Any] | None = None
 
     @property
     def n_rows(self) -> int:
@@ -99,16 +87,20 @@ def read_parts(
     most_rows : int, default=None
         Of a part.
     learning : bool, default=False
-        Whether to refuse a value beside which all others of its column would be lost.
+        Whether to read weights and groups, and to refuse a value beside which all others of its column would be lost.
     notes : list of str, default=None
         Gets, at the end, what the user of a prediction should know.
     """
     sparse, keep = isinstance(table, Libsvm), list(keep)
     target = (layout.target or "label") if labels else None
-    others = list(dict.fromkeys(filter(None, [*layout.texts, target, *keep])))
+    weighting, grouping = (layout.weights, layout.groups) if learning else (None, None)
+    others = list(dict.fromkeys(filter(None, [*layout.texts, target, grouping, *keep])))
     (_check_nameless if sparse else _check_columns)(table, layout, target, keep)
     gaps, cells = _Gaps(table.name, layout, target), Cells(table.name, TableError)
-    for numbers, columns in _cut(table.parts(layout.numbers, others), most_rows):
+    wanted = [*layout.numbers, *filter(None, [weighting])]
+    for numbers, columns in _cut(table.parts(wanted, others), most_rows):
+        weights = _weights(numbers[:, -1], weighting, cells, gaps.n_rows) if weighting else None
+        groups = _groups(columns[grouping], table.name, grouping, cells, gaps.n_rows) if grouping else None
         y = _labels(columns[target], table.place(target)) if target else None
         if sparse:
             X, X_err = _checked_sparse(table.name, numbers, gaps.n_rows), None
@@ -117,7 +109,8 @@ def read_parts(
             X, X_err = layout.measured(numbers, texts, cells, gaps.n_rows)
         if learning and not sparse and not cells.count:
             _check_extremes(table.name, layout.values, X, gaps.n_rows)
-        part = gaps.part(X, X_err, y, {name: columns[name] for name in keep}, sparse=sparse)
+        kept = {name: columns[name] for name in keep}
+        part = gaps.part(X, X_err, y, kept, weights, groups, sparse=sparse)
         if not gaps.refused and not cells.count:  # else there are more to be counted
             yield part
     cells.check()
@@ -136,9 +129,10 @@ def checked_frame(frame: pd.DataFrame, layout: Layout, name: str) -> Part:
     )
     texts = dict(zip(layout.texts, others, strict=True))
     X, X_err = layout.measured(frame[layout.numbers].to_numpy(np.float64), texts, cells)
+    weights = _weights(frame[layout.weights].to_numpy(np.float64), layout.weights, cells) if layout.weights else None
     cells.check()
     _check_extremes(place, layout.values, X, 0)
-    part = gaps.part(X, X_err, y, {})
+    part = gaps.part(X, X_err, y, {}, weights)
     gaps.check()
     return part
 
@@ -188,6 +182,8 @@ class _Gaps:
         X_err: Array | Limits | None,
         y: NDArray[Any] | None,
         kept: dict[str, Any],
+        weights: Array | None = None,
+        groups: NDArray[Any] | None = None,
         *,
         sparse: bool = False,
     ) -> Part:
@@ -195,10 +191,11 @@ class _Gaps:
         complete = self._complete(X, X_err, y, sparse=sparse)
         if not complete.all():
             X, y = X[complete], None if y is None else y[complete]
-            X_err = None if X_err is None else X_err[complete]
+            more: list[Any] = [X_err, weights, groups]
+            X_err, weights, groups = (None if rows is None else rows[complete] for rows in more)
         if not sparse:
             X = pd.DataFrame(X, columns=self.layout.features, copy=False)
-        return Part(X, X_err, y, complete, kept)
+        return Part(X, X_err, y, complete, kept, weights, groups)
 
     def _complete(
         self, X: Any, X_err: Array | Limits | None, y: NDArray[Any] | None, *, sparse: bool
@@ -290,6 +287,20 @@ def _checked_sparse(table: str, X: Any, first: int) -> Any:
     return X
 
 
+def _weights(weights: Array, name: str, cells: Cells, first: int = 0) -> Array:
+    """Return the weights of some rows, of which all must be 0 or more."""
+    wrong = ~((weights >= 0) & (weights <= LARGEST_WEIGHT))
+    cells.add(wrong[:, np.newaxis], [name], weights[:, np.newaxis], "is a weight: a number from 0 on", first)
+    return np.array(weights)  # not a part of all columns, which would stay in memory
+
+
+def _groups(column: Any, table: str, name: str, cells: Cells, first: int) -> NDArray[Any]:
+    """Return the groups of some rows as texts; every row must have one."""
+    groups = _labels(column, column_of(table, name))[:, np.newaxis]
+    cells.add(groups == None, [name], np.where(groups == None, "", groups), "is a group for every row", first)  # noqa: E711
+    return groups[:, 0]
+
+
 def _labels(column: Any, place: str) -> NDArray[Any]:
     """Return labels as texts, None where there is none."""
     try:
@@ -360,6 +371,8 @@ class Data(NamedTuple):
     y: NDArray[Any]
     layout: Layout
     n_rows: int
+    weights: Array | None = None
+    groups: NDArray[Any] | None = None
 
 
 def read_all(table: Table, layout: Layout, *, learning: bool = False) -> Data:
@@ -379,9 +392,12 @@ def read_all(table: Table, layout: Layout, *, learning: bool = False) -> Data:
     """
     sparse, n_rows = isinstance(table, Libsvm), 0
     X, errors, sides, labels = list[Any](), list[Array](), list[Array](), list[NDArray[Any]]()
+    weights, groups = list[Any](), list[Any]()
     for part in read_parts(table, layout, labels=True, learning=learning):
         n_rows += part.n_rows
         labels += [] if part.y is None else [part.y]
+        weights += [] if part.weights is None else [part.weights]
+        groups += [] if part.groups is None else [part.groups]
         X.append(part.X if sparse else _off_heap(part.X.to_numpy()))
         if isinstance(part.X_err, Limits):
             sides.append(_off_heap(part.X_err.limits))
@@ -399,7 +415,8 @@ def read_all(table: Table, layout: Layout, *, learning: bool = False) -> Data:
     X_err: Array | Limits | None = _stack(errors) if errors else None
     if X_err is not None and sides:
         X_err = Limits(X_err, _stack(sides))
-    return Data(table.name, frame, X_err, y, layout, n_rows)
+    rows_weights, rows_groups = (np.concatenate(each) if each else None for each in (weights, groups))
+    return Data(table.name, frame, X_err, y, layout, n_rows, rows_weights, rows_groups)
 
 
 def _off_heap(values: Array) -> Array:

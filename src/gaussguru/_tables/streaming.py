@@ -3,7 +3,6 @@
 Serves the command, and errors name its options.
 """
 
-import glob
 import hashlib
 import math
 import os
@@ -22,26 +21,14 @@ from sklearn.preprocessing import StandardScaler
 from gaussguru._errors import Limits
 from gaussguru._linalg import EPS, Array
 from gaussguru._tables.files import NO_VALUE, Table, TableError, format_of, quoted
-from gaussguru._tables.fitting import Moments, Rows
-from gaussguru._tables.schema import Layout, checked_frame, deviations, read_parts
+from gaussguru._tables.fitting import Moments, Rows, used_rows
+from gaussguru._tables.layout import Layout
+from gaussguru._tables.schema import checked_frame, deviations, read_parts
 from gaussguru.sources import Arrays, Dask, needed
 
 # Bytes of a table beyond which it is not read into memory, and the part of the memory that it may take there: a fit
 # needs two to three times as much.
 LARGE, SHARE = 2 << 30, 1 / 8
-
-
-def files_of(path: str) -> list[str]:
-    """Return the files that a path, a directory or a pattern stands for."""
-    if os.path.isdir(path):
-        found = sorted(str(each) for each in Path(path).rglob("*") if each.is_file() and not each.name.startswith("."))
-    elif glob.has_magic(path) and not os.path.exists(path):
-        found = sorted(each for each in glob.glob(path, recursive=True) if os.path.isfile(each))
-    else:
-        return [path]
-    if not found:
-        raise TableError(f"no file in {path}" if os.path.isdir(path) else f"no file fits {path}")
-    return found
 
 
 def _name_of(files: Sequence[str]) -> str:
@@ -85,11 +72,11 @@ def convert(
 ) -> tuple[Rows, str]:
     """Convert tables to arrays in a directory, reading each once; return their rows, and a digest of the files."""
     _check_layout(layout)
-    paths = [os.path.join(directory, name) for name in ("values", "labels", "errors", "limits")]
+    paths = [os.path.join(directory, name) for name in ("values", "labels", "errors", "limits", "weights")]
     places: dict[str, int] = {}
     scaler, digest, n_rows = StandardScaler(), hashlib.sha256(), 0
     with ExitStack() as stack:
-        values, labels, errors, limits = (stack.enter_context(open(path, "wb")) for path in paths)
+        values, labels, errors, limits, weights = (stack.enter_context(open(path, "wb")) for path in paths)
         for path in files:
             with closing(opened(path)) as table:
                 for part in read_parts(table, layout, labels=True, learning=True):
@@ -107,6 +94,8 @@ def convert(
                             errors.write(np.ascontiguousarray(bars).data)
                         if isinstance(part.X_err, Limits):
                             limits.write(part.X_err.sides.data)
+                        if part.weights is not None:
+                            weights.write(part.weights.data)
                     progress(f"converting {path}: {n_rows} rows")
                 digest.update(table.sha256().encode())
     if not places:
@@ -124,9 +113,10 @@ def convert(
     shape = (d, d) if layout.correlations else (d,)
     X_err, sides = table_of(paths[2], np.float64, *shape), table_of(paths[3], np.int8, d)
     X_err = X_err if sides is None else Limits(X_err, sides)
+    of_rows = mapped(paths[4], np.float64)
     rows = Rows(
-        _name_of(files), layout, n_rows, Arrays(X), X_err, list(places), np.bincount(codes), partial(_Ranked, codes),
-        Moments.of(scaler),
+        _name_of(files), layout, n_rows, Arrays(X), X_err, list(places), used_rows(codes, of_rows, len(places)),
+        partial(_Ranked, codes), Moments.of(scaler), of_rows, None if of_rows is None else float(of_rows.sum()),
     )  # fmt: skip
     return rows, digest.hexdigest()
 
@@ -134,6 +124,8 @@ def convert(
 def _check_layout(layout: Layout) -> None:
     if layout.target is None:
         raise TableError("libsvm files are read into memory: one file of at most 2 GB")
+    if layout.groups is not None:
+        raise TableError("--groups is for files that are read into memory")
     if layout.missing == "mean":
         raise TableError("--missing mean is for files that are read into memory; give --missing drop")
 
@@ -156,8 +148,9 @@ class _Ranked:
 # --- a cluster ----------------------------------------------------------------------------------------------
 
 
-# The columns of labels and of their numbers, and how the names of columns of errors begin, in frames on a cluster.
-TEXT, LABEL, ERROR = "__gaussguru_text", "__gaussguru_label", "__gaussguru_error_"
+# Columns of labels, of their numbers and of weights, and how the names of columns of errors begin, on a cluster.
+TEXT, LABEL, WEIGHT = "__gaussguru_text", "__gaussguru_label", "__gaussguru_weight"
+ERROR = "__gaussguru_error_"
 
 
 @contextmanager
@@ -174,7 +167,7 @@ def rows_on_cluster(
     names, target = [os.path.abspath(path) for path in files], str(layout.target)
     if (format := format_of(files[0])) not in ("csv", "parquet"):
         raise TableError(f"--dask reads CSV and Parquet; {files[0]} is {format}")
-    used = [*layout.numbers, *layout.texts, target]
+    used = [*layout.numbers, *layout.texts, target, *filter(None, [layout.weights])]
     with distributed.Client(address, timeout="20s", set_as_default=True):
         if format == "parquet":
             raw = frames.read_parquet(names, columns=used)
@@ -186,12 +179,15 @@ def rows_on_cluster(
             }
             raw = frames.read_csv(names, sep=sep or ",", decimal=decimal, usecols=used, **spellings)
         errors = [ERROR + name for name in layout.features] if layout.has_errors else []
-        kinds = dict.fromkeys([*layout.features, *errors], np.float64) | {TEXT: object}
+        weights = [WEIGHT] if layout.weights else []
+        kinds = dict.fromkeys([*layout.features, *errors, *weights], np.float64) | {TEXT: object}
         # One frame: those made of some columns each need not have the same partitions, Dask reads small files together.
         frame = raw.map_partitions(_checked, layout, _name_of(files), meta=kinds)
         X, texts = frame[layout.features], frame[TEXT]
-        counted = texts.value_counts(sort=False, split_out=1)
-        n_rows, counts, means, variances = dask.compute(raw.shape[0], counted, X.mean(), X.var(ddof=0))
+        counted, total = texts.value_counts(sort=False, split_out=1), None
+        if weights:
+            counted, total = (frame[WEIGHT] > 0).astype(int).groupby(texts).sum(), frame[WEIGHT].sum()
+        n_rows, counts, means, variances, weight = dask.compute(raw.shape[0], counted, X.mean(), X.var(ddof=0), total)
         moments = _moments(means.to_numpy(), variances.to_numpy(), int(n_rows))
         known = counts.index.tolist()
 
@@ -200,8 +196,9 @@ def rows_on_cluster(
 
         source = Dask(frame, columns=layout.features)
         yield Rows(
-            _name_of(files), layout, int(n_rows), source, errors or None, known, counts.to_numpy(), encode, moments
-        )
+            _name_of(files), layout, int(n_rows), source, errors or None, known, counts.to_numpy(), encode, moments,
+            WEIGHT if weights else None, None if weight is None else float(weight),
+        )  # fmt: skip
 
 
 def _moments(means: Array, variances: Array, n_rows: int) -> Moments:
@@ -223,4 +220,5 @@ def _checked(part: Any, layout: Layout, name: str) -> Any:
             }
         )
     )
-    return columns.assign(**{TEXT: found.y})
+    weights = {} if found.weights is None else {WEIGHT: found.weights}
+    return columns.assign(**weights, **{TEXT: found.y})

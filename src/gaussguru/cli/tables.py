@@ -1,42 +1,36 @@
-"""The commands on tables: columns, fit, predict, evaluate, path and show."""
+"""The commands on tables: columns, fit, predict, evaluate, path and show.
 
+A refusal comes before the estimators are imported, in the functions that need them: this takes seconds.
+"""
+
+import errno
 import hashlib
 import math
+import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import typer
 
-from gaussguru._data.kernel_matrix import NAMES
 from gaussguru._tables.files import (
     FORMATS,
     Limits,
     Table,
     TableError,
+    files_of,
     open_table,
     quoted,
     write_tables,
     writing,
     written_format,
 )
-from gaussguru._tables.fitting import (
-    CLASSIFIERS,
-    MODELS,
-    check_no_limits,
-    evaluate_model,
-    fit_model,
-    path_table,
-    split_rows,
-)
-from gaussguru._tables.model import Model, shrunk_errors
+from gaussguru._tables.layout import MISSING, MISSING_ERROR, Layout
 from gaussguru._tables.plan import Options, Plan
-from gaussguru._tables.schema import MISSING, MISSING_ERROR, Data, Layout, Part, deviations, read_all, read_parts
-from gaussguru._tables.streaming import convert, files_of, is_large, rows_on_cluster
 from gaussguru.cli.console import (
     NOT_CERTIFIED,
     AsJson,
@@ -55,13 +49,18 @@ from gaussguru.cli.console import (
     tell,
     warn,
 )
-from gaussguru.losses import LOSSES
-from gaussguru.models import read_model, save_model
-from gaussguru.noise import NOISES
-from gaussguru.report import evaluation_report
-from gaussguru.report.page import Report
-from gaussguru.report.pool import pool_in_words, pool_table
-from gaussguru.report.reliability import kappa_in_words
+
+if TYPE_CHECKING:
+    from gaussguru._tables.model import Model
+    from gaussguru._tables.schema import Data, Part
+    from gaussguru.report.page import Report
+
+# Names that options take, those of the library, which is not imported for a refusal.
+CLASSIFIERS = ("error-bars", "guru")
+MODELS = ("auto", "linear", "rbf", "boosting", "population")
+KERNELS = ("chi2", "cosine", "laplacian", "linear", "poly", "polynomial", "rbf", "sigmoid")
+NOISES = ("isotropic", "axis")
+LOSSES = ("gaussian", "logistic", "quadratic")
 
 
 def one_of(names: Iterable[str], help: str, *flags: str) -> Any:
@@ -142,6 +141,22 @@ Replicates = Annotated[
         metavar="NAMES",
         help="Columns that measure the same quantity, as 'x{1,2,3}': their mean is the feature, their spread within "
         "rows its error; repeatable.",
+    ),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COL",
+        help="Column with the weight of each row, from 0 on, in the fit and its cross-validation. It is no feature, "
+        "and predictions do not need it. Scaling and --test-size count all rows the same.",
+    ),
+]
+Groups = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COL",
+        help="Column with the group of each row: rows of a group stay in one fold of the cross-validation, and "
+        "--test-size holds out whole groups. It is no feature; for tables that are read into memory.",
     ),
 ]
 Errors = Annotated[bool, typer.Option("--errors/--no-errors", help="Use the error columns, or ignore them.")]
@@ -229,6 +244,13 @@ class GuruOptions:
     # gamma, degree and components: of kernels alone, and not looked at without one.
     of_kernel: tuple[str, float, int | None] = field(default=("scale", 3, None), compare=False)
 
+    def check_groups(self, column: str) -> None:
+        """Raise if groups would not be used, where there are no held-out rows."""
+        if not isinstance(parse_sigma(self.sigma), str | list):
+            raise TableError(
+                f"--groups {column} divides rows for a cross-validation, which --sigma {self.sigma} does not need"
+            )
+
     @property
     def parameters(self) -> dict[str, Any]:
         """What :func:`fit_model` is given."""
@@ -245,6 +267,8 @@ class GuruOptions:
 
     def check_errors(self, file: str, layout: Layout) -> None:
         """Raise if a kernel would have errors, or any of these classifiers limits."""
+        from gaussguru._tables.fitting import check_no_limits
+
         check_no_limits(file, layout)
         if self.kernel != "linear" and layout.has_errors:
             what = f"{layout.error_columns[0]!r}, ..." if layout.error_columns else "--missing unmeasured"
@@ -284,6 +308,9 @@ class ErrorBarOptions:
             "scale_errors": self.scale_errors,
             "use_error_sizes": self.use_error_sizes,
         }
+
+    def check_groups(self, column: str) -> None:
+        """Every fit has a cross-validation."""
 
     def check_errors(self, file: str, layout: Layout) -> None:
         """Errors are what it is for."""
@@ -336,6 +363,8 @@ def columns(
     category: Category = None,
     log: Log = None,
     replicates: Replicates = None,
+    weights: Weights = None,
+    groups: Groups = None,
     format: InputFormat = None,
     sep: Sep = None,
     decimal: Decimal = ".",
@@ -353,7 +382,7 @@ def columns(
     """
     chosen_columns = Options(
         features or (), drop or (), drop_doubtful, _named_roles(as_, category), err_pattern or (), errors, error_factor,
-        error_level, missing, missing_error, _na(na), log or (), replicates or (),
+        error_level, missing, missing_error, _na(na), log or (), replicates or (), weights, groups,
     )  # fmt: skip
     limits = _limits(max_columns, max_line, max_unpacked)
     first = files_of(file)[0]
@@ -426,7 +455,7 @@ def fit(
     kernel: Annotated[
         str,
         one_of(
-            [name for name in NAMES if name != "precomputed"],
+            KERNELS,
             "guru: linear, or a kernel. A kernel takes no error columns; its sigma is in units of the kernel space.",
         ),
     ] = "linear",
@@ -452,6 +481,8 @@ def fit(
     category: Category = None,
     log: Log = None,
     replicates: Replicates = None,
+    weights: Weights = None,
+    groups: Groups = None,
     noise: NoiseModel = "isotropic",
     loss: LossName = "gaussian",
     l2: Ridge = 0.0,
@@ -500,7 +531,7 @@ def fit(
     bars = ErrorBarOptions(model, gaussians, scale_errors, use_error_sizes)
     chosen_columns = Options(
         features or (), drop or (), drop_doubtful, _named_roles(as_, category), err_pattern or (), errors, error_factor,
-        error_level, missing, missing_error, _na(na), log or (), replicates or (),
+        error_level, missing, missing_error, _na(na), log or (), replicates or (), weights, groups,
     )  # fmt: skip
     limits = _limits(max_columns, max_line, max_unpacked)
     how: dict[str, Any] = {"format": format, "which": which, "sep": sep, "decimal": decimal, "limits": limits}
@@ -512,6 +543,12 @@ def fit(
         asked, others = (bars, guru) if chosen == "error-bars" else (guru, bars)
         _check_asked(file, layout, chosen, others)
         asked.check_errors(file, layout)
+        if groups is not None and test_size is None:
+            asked.check_groups(groups)
+        from gaussguru._tables.fitting import fit_model, split_rows
+        from gaussguru._tables.streaming import is_large
+        from gaussguru.models import save_model
+
         shared = {"folds": folds, "max_classes": max_classes, "n_jobs": jobs, **asked.parameters}
         shared["class_weight"] = "balanced" if balanced else None
         read = None if dask is not None or is_large(files) else (*_read(table, layout), table.sha256())
@@ -557,8 +594,10 @@ def fit(
         raise typer.Exit(NOT_CERTIFIED)
 
 
-def _judge(fitted: Model, held_out: Data) -> None:
+def _judge(fitted: "Model", held_out: "Data") -> None:
     """Add to the card of a model its scores on rows that were held out."""
+    from gaussguru._tables.fitting import evaluate_model
+
     y = fitted.labels(held_out.y, held_out.name)
     found = evaluate_model(fitted, [(held_out.X, held_out.X_err, y)])
     names = ("verdict", "rows", "accuracy", "balanced_accuracy", "log_loss", "brier_score", "auc", "baseline")
@@ -567,8 +606,11 @@ def _judge(fitted: Model, held_out: Data) -> None:
 
 def _fit_streamed(
     files: list[str], layout: Layout, chosen: str, dask: str | None, how: dict[str, Any], shared: dict[str, Any]
-) -> tuple[Model, str, str | None]:
+) -> tuple["Model", str, str | None]:
     """Return a model of files that are read in parts, what was read in words, and their digest where it is known."""
+    from gaussguru._tables.fitting import fit_model
+    from gaussguru._tables.streaming import convert, rows_on_cluster
+
     features = count(len(layout.features), "feature")
     if dask is not None:
         given = {name: how[name] for name in ("sep", "decimal")}
@@ -602,6 +644,8 @@ def _check_asked(file: str, layout: Layout, chosen: str, others: GuruOptions | E
 
 def _say_pool(card: dict[str, Any]) -> None:
     """Say how good the members of a pool are, and what error bars are worth."""
+    from gaussguru.report.pool import pool_in_words, pool_table
+
     found, scores = card["fit"], card["cross_validation"]
     members = count(len(found["members"]["member"]), "member")
     accuracy = f"training accuracy {found['training_accuracy']:.4f}"
@@ -620,6 +664,8 @@ def _least_reliable(card: dict[str, Any]) -> Iterator[str]:
 
 def _fit_in_words(card: dict[str, Any]) -> Iterator[str]:
     """Yield lines on how a fit went."""
+    from gaussguru.report.reliability import kappa_in_words
+
     found = card["fit"]
     accuracy = f"training accuracy {found['training_accuracy']:.4f}"
     if "method" in found:
@@ -649,8 +695,10 @@ def _na(texts: list[str] | None) -> list[float]:
     return [number for text in texts or () for number in parse_numbers(text, expected)]
 
 
-def _read(table: Table, layout: Layout) -> tuple[Data, str]:
+def _read(table: Table, layout: Layout) -> tuple["Data", str]:
     """Return a whole table, and in words what was read."""
+    from gaussguru._tables.schema import deviations, read_all
+
     with busy("reading"):
         data = read_all(table, layout, learning=True)
     warn(table.notes)
@@ -684,10 +732,15 @@ def _limits(columns: int | None = None, line: float = 16, unpacked: float = 100)
     return Limits(columns, math.ceil(line * 1e6), math.ceil(unpacked * 1e6))
 
 
-def _load(model: str, file: str, limits: Limits) -> Model:
-    """Return a model to be used on a file."""
+def _load(model: str, file: str | None, limits: Limits) -> "Model":
+    """Return a model, to be used on a file if one is given."""
     if model == file == "-":
         raise TableError("MODEL and FILE cannot both be standard input")
+    for path in filter(None, (model, file)):  # before the reader of models is imported
+        if path != "-" and not os.path.exists(path):
+            raise TableError(f"{path} cannot be read: {os.strerror(errno.ENOENT)}")
+    from gaussguru.models import read_model
+
     return read_model(model, limits=limits)
 
 
@@ -751,6 +804,8 @@ def predict(
     with closing(open_table(file, **how)) as table, busy("predicting") as status:
 
         def tables() -> Iterator[dict[str, Any]]:
+            from gaussguru._tables.schema import read_parts
+
             done = 0
             rows = loaded.rows_together
             for part in read_parts(table, loaded.layout, labels=False, keep=kept, most_rows=rows, notes=notes):
@@ -772,8 +827,10 @@ def predict(
 _LABEL_TYPES = {"number": pa.int64(), "bool": pa.bool_(), "text": pa.string()}
 
 
-def _check_remeasure(model: Model, factor: float) -> None:
+def _check_remeasure(model: "Model", factor: float) -> None:
     """Raise before any work if gains of measuring again cannot be had."""
+    from gaussguru._tables.model import shrunk_errors
+
     if not model.is_calibrated or not model.layout.has_errors:
         raise TableError("--remeasure needs a model that was fitted to error columns, with --classifier error-bars")
     if model.layout.limits:
@@ -783,7 +840,7 @@ def _check_remeasure(model: Model, factor: float) -> None:
 
 
 def _predicted(
-    model: Model, part: Part, types: dict[str, Any], *, each: bool, remeasure: float | None
+    model: "Model", part: "Part", types: dict[str, Any], *, each: bool, remeasure: float | None
 ) -> dict[str, Any]:
     """Return the columns of a prediction, empty for rows that are not complete."""
     found = model.predict(part.X, part.X_err, each=each, remeasure=remeasure) if part.complete.any() else {}
@@ -860,6 +917,9 @@ def evaluate(
     limits = _limits(max_columns, max_line, max_unpacked)
     how: dict[str, Any] = {"format": format, "which": which, "sep": sep, "decimal": decimal, "limits": limits}
     loaded = _load(model, file, limits)
+    from gaussguru._tables.fitting import evaluate_model
+    from gaussguru._tables.schema import read_all, read_parts
+
     with closing(open_table(file, **how)) as table, busy("evaluating") as status:
         # A report looks at the samples more than once; else they pass by in parts.
         whole = None if report is None else read_all(table, loaded.layout)
@@ -909,8 +969,10 @@ class _UsedRows:
     def __init__(self) -> None:
         self.numbers, self.kept, self.n_rows = list[Any](), list[dict[str, Any]](), 0
 
-    def add(self, part: Part | Data) -> None:
+    def add(self, part: "Part | Data") -> None:
         """Add the rows of a part; a whole table may have lost rows, which are then counted without them."""
+        from gaussguru._tables.schema import Part
+
         complete = part.complete if isinstance(part, Part) else np.ones(len(part.y), dtype=bool)
         self.numbers.append(self.n_rows + 1 + np.flatnonzero(complete))
         self.kept.append(part.kept if isinstance(part, Part) else {})
@@ -948,8 +1010,10 @@ def _print_evaluation(result: dict[str, Any]) -> None:
             show_table({name.replace("_", " "): values for name, values in table.items()})
 
 
-def _report(model: Model, data: Data, result: dict[str, Any], *, title: str, sha256: str) -> Report:
+def _report(model: "Model", data: "Data", result: dict[str, Any], *, title: str, sha256: str) -> "Report":
     """Return a report of what an evaluation found, in the same units, and of what the model was fitted to."""
+    from gaussguru.report import evaluation_report
+
     samples, y = model.seen(data.X, data.X_err), model.labels(data.y, data.name)
     levels = result["robustness"]["noise_level"]
     page = evaluation_report(model.classifier, samples, y, title=title, noise_levels=levels, absolute=True)
@@ -1030,6 +1094,8 @@ def path(
     options: dict[str, Any] = {"noise": noise, "loss": loss, "l2": l2, "tol": tol, "n_jobs": jobs}
     options |= {"scale": scale, "folds": folds, "max_classes": max_classes}
     options["class_weight"] = "balanced" if balanced else None
+    from gaussguru._tables.fitting import path_table
+
     with busy(f"fitting {summary}"):
         columns, notes = path_table(data, wanted, **options)
     say(f"read {summary}")
@@ -1049,4 +1115,4 @@ def path(
 @app.command()
 def show(model: ModelFile, max_unpacked: MaxUnpacked = 100) -> None:
     """Print the card of a model as JSON: its columns, data, parameters, proof and versions."""
-    tell(read_model(model, limits=_limits(unpacked=max_unpacked)).card)
+    tell(_load(model, None, _limits(unpacked=max_unpacked)).card)
