@@ -185,11 +185,11 @@ def _check_shape(at: At, found: tuple[int, ...], shape: str) -> None:
         at.fail(f"has the shape {found}, which does not fit the rest")
 
 
-def shares(size: str, *, above: float = -math.inf) -> Rule:
-    """Return the rule of positive numbers that sum to one."""
+def shares(size: str) -> Rule:
+    """Return the rule of numbers >= 0 that sum to one."""
 
     def rule(at: At, value: Any) -> None:
-        numbers(size, low=0.0, above=above)(at, value)
+        numbers(size, low=0.0)(at, value)
         if not math.isclose(value.sum(), 1.0, rel_tol=1e-6):
             at.fail("holds numbers whose sum is not 1")
 
@@ -547,7 +547,7 @@ _POPULATION = part(Population, type(None))
 _GURU: dict[str, Rule] = {**_LINEAR, "noise_": _NOISE, "population_": _POPULATION}
 _SIGMA: dict[str, Rule] = {"sigma": real(0.0)}
 _MIXTURE: dict[str, Rule] = {
-    "weights": shares("k", above=0.0), "means": numbers("kd"), "covariances": _covariances
+    "weights": shares("k"), "means": numbers("kd"), "covariances": _covariances
 }  # fmt: skip
 
 # Rules of the attributes, by type; of a few types they depend on the object.
