@@ -56,7 +56,7 @@ from gaussguru._tables.schema import Data
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.cli import main
 from gaussguru.errors import Limits, Measured
-from gaussguru.models import FORMAT, Model, ModelError, read_model, save_model
+from gaussguru.models import FORMAT, Model, ModelError, load_model, read_model, save_model
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors
 from gaussguru.robustness import remeasure_gain
@@ -680,6 +680,17 @@ LABELS = {
     "real": lambda k: k.astype(np.float32), "object": lambda k: np.array(["no", "yes", "other"], dtype=object)[k],
     "int8": lambda k: k.astype(np.int8),
 }  # fmt: skip
+
+
+def test_a_population_with_an_empty_component_is_saved(tmp_path):
+    X, X_err, y = measured()
+    estimator = PopulationClassifier(2).fit(X, y, X_err=X_err)
+    population = estimator.populations_[0]
+    population.population_ = replace(population.population_, weights=np.array([1.0, 0.0]))
+    save_model(estimator, str(tmp_path / "model"))
+    expected = estimator.predict_proba(X, X_err=X_err)
+    assert np.isfinite(expected).all()
+    np.testing.assert_array_equal(load_model(str(tmp_path / "model")).predict_proba(X, X_err=X_err), expected)
 
 
 @pytest.mark.parametrize("name", ALONE)
