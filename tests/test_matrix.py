@@ -35,7 +35,7 @@ from gaussguru import (
     TotalSVC,
     models,
 )
-from gaussguru._estimators.affine import NotLinearError, final_estimator, linear_scores
+from gaussguru._estimators.affine import NotLinearError
 from gaussguru.calibration import CalibratedWithErrorsCV, margin_and_spread, score_moments
 from gaussguru.certificates import duality_gap
 from gaussguru.errors import Measured
@@ -196,8 +196,6 @@ FUNCTIONS = {
     "plotting.SigmaPathDisplay.from_estimator": lambda model, X, y, given: SigmaPathDisplay.from_estimator(
         model, X, y, **given, sigmas=2, ax=AXES
     ).values["norm"],
-    "preprocessing.final_estimator": lambda model, X, y, given: final_estimator(model).classes_,
-    "preprocessing.linear_scores": lambda model, X, y, given: linear_scores(model, carried(X, given)),
     "report.evaluation_report": lambda model, X, y, given: told(evaluation_report(model, X, y, **given, date="today")),
     "report.model_card": lambda model, X, y, given: described(model_card(model, X, y, **given)),
     "robustness.certified_radius": lambda model, X, y, given: certified_radius(model, carried(X, given)),
@@ -235,10 +233,9 @@ CURVE = r"robustness\.robustness_curve|plotting\.RobustnessCurveDisplay.*"
 # Functions of the noise under which linear scores have a closed form.
 NOISE = r"robustness\.(class_probabilities|flip_probability|expected_accuracy|expected_accuracy_scorer|log_loss_scorer)"
 ADDED = r"robustness\.(flip_probability|expected_accuracy|expected_accuracy_scorer)"
-CLOSED = rf"robustness\.(certified_radius|robustness_curve, analytic)|preprocessing\.linear_scores|{NOISE}"
+CLOSED = rf"robustness\.(certified_radius|robustness_curve, analytic)|{NOISE}"
 ANALYTIC = r"robustness\.robustness_curve, analytic"
 RADIUS = r"robustness\.certified_radius"
-SCORES = r"preprocessing\.linear_scores"
 REPORT = r"report\.evaluation_report"
 COEFFICIENTS = r"inspection\.coefficients"
 # Predictions of samples of which a feature was not measured.
@@ -258,11 +255,11 @@ REFUSED = [
     (f"(?!({GURU})$).*", r"plotting\.Cloud.*", "none", TypeError, "class GuruClassifier; got"),
     (f"{BALL}|{GURU}", r"plotting\.(Adversarial|Displacement).*", GIVEN, TypeError, "X carries error bars"),
     # Sources: who reads them, and who does not.
-    (f"{GURU}|{BALL}", rf"{RADIUS}|{SCORES}", "source", None, ""),
+    (f"{GURU}|{BALL}", RADIUS, "source", None, ""),
     (GURU, r"gaussguru\..*|certificates\..*|plotting\.Convergence.*", "source", None, ""),
-    (FITTED, rf"{RADIUS}|{SCORES}", "source", NotLinearError, "depend on the error bars|must be a linear classifier"),
-    (WITHOUT_DECISION, rf"{RADIUS}|{SCORES}", "source", NotLinearError, "must be a linear classifier"),
-    (".*", r"preprocessing\.final_estimator|plotting\.SigmaPathDisplay\.from_cv", "source", None, ""),
+    (FITTED, RADIUS, "source", NotLinearError, "depend on the error bars|must be a linear classifier"),
+    (WITHOUT_DECISION, RADIUS, "source", NotLinearError, "must be a linear classifier"),
+    (".*", r"plotting\.SigmaPathDisplay\.from_cv", "source", None, ""),
     (".*", ".*", "source", (TypeError, ValueError), "X is a source .* must be in memory"),
     # What is not linear, or has no probabilities.
     (f"{KERNEL}|{POOLS}|{UNSCORED}|{CURVED}", COEFFICIENTS, ".*", NotLinearError, "has no coefficients"),
@@ -276,21 +273,14 @@ REFUSED = [
     (UNSCORED, GAIN, ".*", NotLinearError, "spread|must have a decision_function"),
     (
         f"(?!{WITHOUT_DECISION})({FITTED})",
-        f"{ANALYTIC}|{RADIUS}|{SCORES}",
+        f"{ANALYTIC}|{RADIUS}",
         "none",
         NotLinearError,
         "depend on the error bars",
     ),
-    (WITHOUT_DECISION, f"{ANALYTIC}|{RADIUS}|{SCORES}", "none", NotLinearError, "must be a linear classifier"),
+    (WITHOUT_DECISION, f"{ANALYTIC}|{RADIUS}", "none", NotLinearError, "must be a linear classifier"),
     (FITTED, rf"{NOISE}|{CURVE}|{MOMENTS}|{REPORT}|plotting\.Regions.*", "none", ValueError, "X_err is missing"),
     # Closed forms: labels that depend on error bars that are given, or on X but not linearly.
-    (
-        f"(?!({GURU}|{BALL})$).*",
-        SCORES,
-        GIVEN,
-        TypeError,
-        "carries error bars|linear classifier|depend on the error bars",
-    ),
     (COUNTING, f"{ANALYTIC}|{RADIUS}", GIVEN, NotLinearError, "depend on the error bars as well as on X.*: use"),
     (f"{KERNEL}|{CURVED}", CLOSED, "none", NotLinearError, "linear in X.*sampling"),
     (KERNEL, CLOSED, ".*", NotLinearError, "linear in X.*sampling"),
@@ -304,7 +294,7 @@ REFUSED = [
     ),
     (
         BALL,
-        f"{GAIN}|{MOMENTS}|{SCORES}|{PERMUTED}",
+        f"{GAIN}|{MOMENTS}|{PERMUTED}",
         MISSING,
         ValueError,
         "contains NaN|X_err has infinity where only finite",

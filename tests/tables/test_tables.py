@@ -338,9 +338,9 @@ def test_time_is_linear_in_columns_of_errors(tmp_path):
     names = [f"c{j}" for j in range(25_000)]
     header = ",".join([*names, *(name + "_err" for name in names), "y"])
     path = put(tmp_path / "t.csv", header + "\n" + ("1," * 50_000 + "x\n") * 2)
-    begin = time.perf_counter()
+    begin = time.process_time()
     data = read(path)
-    assert time.perf_counter() - begin < 10
+    assert time.process_time() - begin < 10
     assert list(data.layout.errors) == names
     np.testing.assert_array_equal(data.X_err, np.ones((2, 25_000)))
 

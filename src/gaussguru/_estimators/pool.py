@@ -481,9 +481,17 @@ def ignore_warnings_of_threads() -> None:
     """Ignore a warning of scikit-learn that members in several threads may cause.
 
     Forests set the warning filters of the process for the time of every tree. Another thread that finds none in that
-    moment warns of a wrong use of ``delayed``. The caller restores the filters when the threads have ended.
+    moment warns of a wrong use of ``delayed``, perhaps while there is no filter. The caller restores filters and
+    display when the threads have ended.
     """
-    warnings.filterwarnings("ignore", message="`sklearn.utils.parallel.delayed` should be used with")
+    words, show = "`sklearn.utils.parallel.delayed` should be used with", warnings.showwarning
+
+    def show_others(message: Warning | str, *details: Any, **more: Any) -> None:
+        if not str(message).startswith(words):
+            show(message, *details, **more)
+
+    warnings.filterwarnings("ignore", message=words)
+    warnings.showwarning = show_others
 
 
 def fit_pool(
