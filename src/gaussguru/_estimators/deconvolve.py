@@ -56,8 +56,8 @@ GROWTH = 4
 MOST_COMPONENTS = 5
 # Folds of held-out samples for "auto"; with MANY rows or more one fold is precise enough.
 FOLDS, MANY = 5, 1000
-# Entries of the posterior covariances of a piece of a source: 32 MB.
-PART_NUMBERS = 1 << 22
+# Entries of the posterior covariances of a piece of a source, 16 MB: a thread has ten arrays of this size.
+PART_NUMBERS = 1 << 21
 # Iterations of k-means for a start.
 LLOYD = 10
 

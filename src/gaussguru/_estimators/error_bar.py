@@ -349,6 +349,7 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         self.method_ = "pool"
         with stage(self, "noisier copies"):
             splits = pool_folds(self.features_, samples, folds, self.noise_range if copies else None, seed)
+        del samples, errors  # the folds have copies
         self.pool_, self.cv_scores_ = fit_pool(members, splits, self.n_jobs, partial(stage, self))
         return self
 
