@@ -15,7 +15,7 @@ import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.impute import SimpleImputer
-from sklearn.model_selection import GroupShuffleSplit, StratifiedGroupKFold, StratifiedKFold, train_test_split
+from sklearn.model_selection import GroupShuffleSplit, StratifiedGroupKFold, check_cv, train_test_split
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -591,12 +591,13 @@ def _fit_classifier(
 ) -> tuple[Any, dict[str, Any] | None]:
     """Return a fitted classifier, and the accuracy of each sigma in cross-validation, with the best one."""
     cv: Any = folds
-    if folds and not isinstance(X, Source):
-        cv = list((StratifiedKFold if groups is None else StratifiedGroupKFold)(folds).split(X, y, groups))
+    if folds and groups is not None:
+        cv = list(StratifiedGroupKFold(folds).split(X, y, groups))
     if kernel == "linear":
         if not folds:
             return GuruClassifier(sigma, **options).fit(X, y, **given), None
         found = GuruClassifierCV(20 if sigma == "cv" else sigma, cv=cv, **options).fit(X, y, **given)
+        found.set_params(cv=folds)
         levels, accuracy = found.sigmas_.tolist(), found.scores_.mean(axis=1).tolist()
     elif not folds:
         return KernelGuruClassifier(sigma, kernel=kernel, **options).fit(X, y, **given), None
@@ -610,7 +611,7 @@ def _fit_classifier(
 
         def scores(level: float) -> Iterator[float]:
             """Yield the accuracy at a level on the held-out rows of each fold."""
-            for train, test in cv:
+            for train, test in check_cv(cv, y, classifier=True).split(X, y):
                 inside, outside = ({name: value[rows] for name, value in given.items()} for rows in (train, test))
                 model = KernelGuruClassifier(level, kernel=kernel, **options).fit(
                     take_rows(X, train), y[train], **inside
