@@ -500,7 +500,10 @@ def fit(
     max_unpacked: MaxUnpacked = 100,
     test_size: Annotated[
         float | None,
-        typer.Option(metavar="SHARE", help="Hold out this share of the rows, as 0.25, and judge the model by them."),
+        typer.Option(
+            metavar="SHARE",
+            help="Hold out this share of the rows, as 0.25, or of the --groups, and judge the model by them.",
+        ),
     ] = None,
     dask: Annotated[
         str | None,
@@ -887,6 +890,8 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Compare predictions for FILE with its labels: accuracy, probabilities, robustness to noise.
+
+    Every row counts once: a column of weights that the fit used is not used here.
 
     If the model was fitted to FILE, the first line says so. Then comes a verdict: better or worse than the class
     frequencies, those of FILE, and whether the probabilities came true. Then come scores, beside those of the
