@@ -543,6 +543,31 @@ def test_error_columns_among_the_features_are_noticed(name):
         clone(estimator).fit(table[["x", "z", "terrace"]], Y)
 
 
+@pytest.mark.parametrize(
+    ("columns", "errors"),
+    [
+        (["x", "e_x"], ["e_x"]),
+        (["x", "x_error"], ["x_error"]),
+        (["flux [mJy]", "flux sigma"], ["flux sigma"]),
+        (["xerr1", "x", "xerr2"], ["xerr1", "xerr2"]),
+        (["x", "x_err1"], ["x_err1"]),
+        (["ra", "dec", "ra_error"], ["ra_error"]),
+        (["psfMag_u", "psfMagErr_u"], ["psfMagErr_u"]),
+        (["income", "M_income"], ["M_income"]),
+        (["u", "g", "u_g"], []),
+        (["speed", "speed_limit", "x_upper", "x"], []),
+        (["e_x", "y", "terror"], []),
+    ],
+)
+def test_features_that_are_named_as_errors_by_any_archive_are_noticed(columns, errors):
+    table = pd.DataFrame(np.random.default_rng(0).standard_normal((40, len(columns))), columns=columns)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        gaussguru.GuruClassifier(1.0).fit(table, Y)
+    expected = [f"X has columns that are named as the errors of others, {errors!r}, and"] if errors else []
+    assert [str(warning.message).partition(" are features now")[0] for warning in caught] == expected
+
+
 def test_errors_of_frames_and_arrays_are_the_same_to_the_bit():
     """A sum over the columns of a frame, which lie in memory one by one, rounds otherwise than one over rows."""
     rng = np.random.default_rng(0)

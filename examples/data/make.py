@@ -1,9 +1,9 @@
-"""Make the tables of the command's examples: stars.csv, with classes, and new_stars.csv, without.
+"""Make the tables of the command's examples: stars.csv and test_stars.csv, with classes, and new_stars.csv, without.
 
     python examples/data/make.py
 
 Stars that pulsate and stars that do not: three quantities with errors, of which some were not measured, and one that is
-exact. The new stars were measured worse: their errors are twice as large.
+exact. The new stars and the test stars were measured worse: their errors are twice as large.
 """
 
 from pathlib import Path
@@ -35,3 +35,4 @@ if __name__ == "__main__":
     rng = np.random.default_rng(0)
     stars(rng, 400, 0.25).to_csv(HERE / "stars.csv", index=False)
     stars(rng, 100, 0.5).drop(columns="class").to_csv(HERE / "new_stars.csv", index=False)
+    stars(rng, 200, 0.5).to_csv(HERE / "test_stars.csv", index=False)

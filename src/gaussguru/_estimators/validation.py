@@ -15,6 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from gaussguru._blocks import MANY_VALUES
+from gaussguru._columns import column_roles
 from gaussguru._data.rows import canonical, signed_weights
 from gaussguru._frames import check_unmasked, column_names, take_rows, unmasked
 from gaussguru._linalg import Array, Index
@@ -149,8 +150,9 @@ def warn_of_error_columns(X: Any) -> None:
     names = column_names(X)
     if names is None:
         return
-    known = {*names.tolist()}
-    if errors := [name for name in known if "_err" in name and name.split("_err")[0] in known]:
+    roles = column_roles(names.tolist())
+    errors = {column for bar in roles.errors.values() for column in bar.columns}
+    if errors := errors | {column for column in roles.used if "err" in column.lower()}:
         warnings.warn(
             f"X has columns that are named as the errors of others, {sorted(errors)[:3]!r}, and are features now: "
             "X, X_err = gaussguru.preprocessing.errors_from_frame(X) takes them apart",

@@ -15,7 +15,7 @@ import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.impute import SimpleImputer
-from sklearn.model_selection import GroupShuffleSplit, StratifiedGroupKFold, StratifiedKFold, train_test_split
+from sklearn.model_selection import GroupShuffleSplit, StratifiedGroupKFold, check_cv, train_test_split
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -235,19 +235,15 @@ class _Labels(NamedTuple):
         if not rows.counts.any():
             raise TableError(f"{rows.name}: column {quoted(rows.layout.weights or '')} has the weight 0 in all rows")
         kind, classes, ranks = classes_of(rows.name, rows.texts, rows.layout, int(rows.counts.sum()), max_classes)
-        counts, y, groups = (
-            np.bincount(ranks, rows.counts, len(classes)).astype(np.intp),
-            rows.encode(ranks),
-            rows.groups,
-        )
+        counts = np.bincount(ranks, rows.counts, len(classes)).astype(np.intp)
+        y, groups = rows.encode(ranks), rows.groups
         if not counts.all():
             lost, column = classes[np.argmin(counts)].item(), quoted(rows.layout.weights or "")
             raise TableError(f"{rows.name}: class {lost!r} has the weight 0 in all its rows, in column {column}")
         if groups is None:
             return cls(kind, classes, counts, y)
-        pairs = np.unique(
-            np.column_stack([y, groups])[slice(None) if rows.weights is None else rows.weights > 0], axis=0
-        )
+        used = slice(None) if rows.weights is None else rows.weights > 0
+        pairs = np.unique(np.column_stack([y, groups])[used], axis=0)
         return cls(kind, classes, np.bincount(pairs[:, 0]), y, f"group of column {quoted(rows.layout.groups or '')}")
 
     def fold_count(self, folds: int, advice: str) -> int:
@@ -580,23 +576,17 @@ def for_codes(options: dict[str, Any], classes: NDArray[Any]) -> dict[str, Any]:
 
 
 def _fit_classifier(
-    X: Any,
-    y: Any,
-    given: dict[str, Any],
-    sigma: Any,
-    kernel: str,
-    folds: int,
-    groups: NDArray[Any] | None,
-    options: dict[str, Any],
+    X: Any, y: Any, given: dict[str, Any], sigma: Any, kernel: str, folds: int, groups: Any, options: dict[str, Any]
 ) -> tuple[Any, dict[str, Any] | None]:
     """Return a fitted classifier, and the accuracy of each sigma in cross-validation, with the best one."""
     cv: Any = folds
-    if folds and not isinstance(X, Source):
-        cv = list((StratifiedKFold if groups is None else StratifiedGroupKFold)(folds).split(X, y, groups))
+    if folds and groups is not None:
+        cv = list(StratifiedGroupKFold(folds).split(X, y, groups))
     if kernel == "linear":
         if not folds:
             return GuruClassifier(sigma, **options).fit(X, y, **given), None
         found = GuruClassifierCV(20 if sigma == "cv" else sigma, cv=cv, **options).fit(X, y, **given)
+        found.set_params(cv=folds)
         levels, accuracy = found.sigmas_.tolist(), found.scores_.mean(axis=1).tolist()
     elif not folds:
         return KernelGuruClassifier(sigma, kernel=kernel, **options).fit(X, y, **given), None
@@ -610,7 +600,7 @@ def _fit_classifier(
 
         def scores(level: float) -> Iterator[float]:
             """Yield the accuracy at a level on the held-out rows of each fold."""
-            for train, test in cv:
+            for train, test in check_cv(cv, y, classifier=True).split(X, y):
                 inside, outside = ({name: value[rows] for name, value in given.items()} for rows in (train, test))
                 model = KernelGuruClassifier(level, kernel=kernel, **options).fit(
                     take_rows(X, train), y[train], **inside

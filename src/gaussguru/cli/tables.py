@@ -244,13 +244,6 @@ class GuruOptions:
     # gamma, degree and components: of kernels alone, and not looked at without one.
     of_kernel: tuple[str, float, int | None] = field(default=("scale", 3, None), compare=False)
 
-    def check_groups(self, column: str) -> None:
-        """Raise if groups would not be used, where there are no held-out rows."""
-        if not isinstance(parse_sigma(self.sigma), str | list):
-            raise TableError(
-                f"--groups {column} divides rows for a cross-validation, which --sigma {self.sigma} does not need"
-            )
-
     @property
     def parameters(self) -> dict[str, Any]:
         """What :func:`fit_model` is given."""
@@ -308,9 +301,6 @@ class ErrorBarOptions:
             "scale_errors": self.scale_errors,
             "use_error_sizes": self.use_error_sizes,
         }
-
-    def check_groups(self, column: str) -> None:
-        """Every fit has a cross-validation."""
 
     def check_errors(self, file: str, layout: Layout) -> None:
         """Errors are what it is for."""
@@ -500,7 +490,10 @@ def fit(
     max_unpacked: MaxUnpacked = 100,
     test_size: Annotated[
         float | None,
-        typer.Option(metavar="SHARE", help="Hold out this share of the rows, as 0.25, and judge the model by them."),
+        typer.Option(
+            metavar="SHARE",
+            help="Hold out this share of the rows, as 0.25, or of the --groups, and judge the model by them.",
+        ),
     ] = None,
     dask: Annotated[
         str | None,
@@ -543,8 +536,8 @@ def fit(
         asked, others = (bars, guru) if chosen == "error-bars" else (guru, bars)
         _check_asked(file, layout, chosen, others)
         asked.check_errors(file, layout)
-        if groups is not None and test_size is None:
-            asked.check_groups(groups)
+        if groups and test_size is None and chosen == "guru" and isinstance(parse_sigma(sigma), float):
+            raise TableError(f"--groups {groups} is for a cross-validation, which --sigma {sigma} does not need")
         from gaussguru._tables.fitting import fit_model, split_rows
         from gaussguru._tables.streaming import is_large
         from gaussguru.models import save_model
@@ -887,6 +880,8 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Compare predictions for FILE with its labels: accuracy, probabilities, robustness to noise.
+
+    Every row counts once: a column of weights that the fit used is not used here.
 
     If the model was fitted to FILE, the first line says so. Then comes a verdict: better or worse than the class
     frequencies, those of FILE, and whether the probabilities came true. Then come scores, beside those of the
