@@ -509,10 +509,14 @@ def test_missing_values_of_a_prediction_are_treated_as_in_the_fit(run, rule):
 @pytest.mark.parametrize(
     ("call", "step", "options"),
     [
-        ("fit t.csv --target y --sigma 1 -o new", "fit_model", ["--features", "--drop", "--model linear", "in parts"]),
-        ("path t.csv --target y", "path_table", ["--features", "--drop"]),
-        ("evaluate m t.csv --report r.html", "evaluate_model", ["without --report"]),
-        ("predict m t.csv -o p.csv", "_predicted", []),
+        (
+            "fit t.csv --target y --sigma 1 -o new",
+            "_tables.fitting.fit_model",
+            ["--features", "--drop", "--model linear", "in parts"],
+        ),
+        ("path t.csv --target y", "_tables.fitting.path_table", ["--features", "--drop"]),
+        ("evaluate m t.csv --report r.html", "_tables.fitting.evaluate_model", ["without --report"]),
+        ("predict m t.csv -o p.csv", "cli.tables._predicted", []),
     ],
 )
 def test_options_that_take_less_are_named_where_memory_runs_out(run, fails, monkeypatch, call, step, options):
@@ -522,7 +526,7 @@ def test_options_that_take_less_are_named_where_memory_runs_out(run, fails, monk
     def allocate(*_, **__):
         raise MemoryError("Unable to allocate 9 GiB")
 
-    monkeypatch.setattr(f"gaussguru.cli.tables.{step}", allocate)
+    monkeypatch.setattr(f"gaussguru.{step}", allocate)
     line = fails(*call.split(), words=["memory ran out", "Unable to allocate 9 GiB", *options])
     for option in re.findall(r"--[a-z]+", line):
         assert option in succeeds(run(call.split()[0], "--help"))
