@@ -343,12 +343,15 @@ def as_covariances(errors: Any) -> np.ndarray:
 
 
 def compare(one: dict[str, np.ndarray], other: dict[str, np.ndarray], tol: float, what: str) -> None:
-    """Raise where answers differ by more than a tolerance: of probabilities, spreads of the features, logarithms."""
+    """Raise where answers differ by more than a tolerance: of probabilities, spreads of the features, logarithms.
+
+    A mean is known to its posterior spread, which is part of its unit.
+    """
     for name, expected in one.items():
         found = other[name]
         if not (np.isfinite(expected).all() and np.isfinite(found).all()):
             raise BrokenError(f"{name} are not finite")
-        size = 1 + (0.0 if name == "probabilities" else np.abs(expected))
+        size = 1 + (0.0 if name == "probabilities" else np.abs(expected)) + (one["spreads"] if name == "means" else 0.0)
         apart = np.abs(found - expected) / size
         if apart.max(initial=0.0) > tol:
             place = np.unravel_index(int(np.argmax(apart)), apart.shape)
