@@ -190,6 +190,42 @@ def test_numbers_of_archives_are_standard_deviations(tmp_path):
     np.testing.assert_allclose(data.X["q"], numbers(3) + np.sqrt(2 / np.pi) * 0.1)
 
 
+@pytest.mark.parametrize(
+    ("values", "of_errors", "kind"),
+    [
+        ("flux_aper_s", "flux_aper_hilim_s flux_aper_lolim_s", "bounds"),
+        ("j_m_2mass", "j_msig_2mass", "sigma"),
+        ("DP03_0128PE", "DP03_0128PM", "sigma"),
+        ("S1701_C03_046E", "S1701_C03_046M", "sigma"),
+    ],
+)
+def test_archives_put_the_mark_of_errors_into_names(values, of_errors, kind):
+    factor = NINETY_PERCENT if values[0] in "DS" else 1.0
+    assert column_roles(["a", values, *of_errors.split()]).errors == {values: Bar(kind, of_errors.split(), factor)}
+
+
+def test_a_margin_of_an_estimate_that_is_not_there_is_doubtful():
+    assert column_roles(["a", "DP03_0128PM"]).doubtful.keys() == {"DP03_0128PM"}
+
+
+def test_errors_of_positions_are_not_features():
+    roles = column_roles(["ra", "dec", "sigra", "sigdec", "sigradec", "w1mpro"])
+    assert roles.ignored.keys() == {"ra", "dec", "sigra", "sigdec", "sigradec"}
+
+
+@pytest.mark.parametrize("pattern", ["d{x}", "Δ{x}", "∆{x}", "delta_{x}"])
+def test_differences_may_be_errors_where_none_is_negative(tmp_path, pattern):
+    frame = pd.DataFrame({"col": numbers(0), pattern.format(x="col"): errors(1), "distance": numbers(2), "y": KIND})
+    plan = planned(frame, tmp_path)
+    assert list(plan.doubtful) == [pattern.format(x="col")]
+    assert plan.settled_by == [f"--err-pattern {shlex.quote(pattern)}"]
+    layout = planned(frame, tmp_path, err_pattern=[pattern]).check()
+    assert layout.errors == {"col": Bar("sigma", [pattern.format(x="col")])}
+    assert layout.values == ["col", "distance"]
+    frame[pattern.format(x="col")] -= 0.1
+    assert len(planned(frame, tmp_path).check().values) == 3
+
+
 LINEAR = ["--folds", "2", "--classifier", "error-bars", "--model", "linear"]
 DOUBTS = {
     "errors of nothing": ({"x_sigma": errors(1)}, "x_sigma", "--drop 'x_sigma'"),

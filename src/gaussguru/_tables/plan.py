@@ -276,8 +276,7 @@ class _Planner:
             raise TableError(f"{table.name}: {error}") from None
         self._check_limit_flags(roles)
         for name, reason in roles.doubtful.items():
-            level = "--error-level 0.68" if "--error-level" in reason else _drop(name)
-            self.doubtful[name] = reason, [level]
+            self.doubtful[name] = reason, [roles.settled_by.get(name, _drop(name))]
         ignored = dict(roles.ignored)
         not_values = roles.not_values
         replicates = self._named_replicates(not_values)
@@ -328,7 +327,7 @@ class _Planner:
         return planner.plan()
 
     def _kind(self, name: str) -> str:
-        """Return the kind of a column by its first rows: "text", "integer", "number", "unique" or "empty"."""
+        """Return the kind of a column by its first rows, as :func:`column_roles` needs it, or "empty"."""
         column = self.shown[name]
         if column.null_count == self.n:
             return "empty"
@@ -338,7 +337,9 @@ class _Planner:
             return "unique" if self.n >= FEW and pc.count_distinct(column).as_py() == self.n else "text"
         if pa.types.is_int64(column.type):
             return "unique" if self.n > 1 and pc.count_distinct(column).as_py() == self.n else "integer"
-        return "integer" if pa.types.is_boolean(column.type) else "number"
+        if pa.types.is_boolean(column.type):
+            return "integer"
+        return "signed" if (pc.min(column).as_py() or 0) < 0 else "number"
 
     def _is_broken(self, column: Any) -> bool:
         """Return whether a text column is one of numbers in which some cells are broken."""
