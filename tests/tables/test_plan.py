@@ -226,6 +226,37 @@ def test_differences_may_be_errors_where_none_is_negative(tmp_path, pattern):
     assert len(planned(frame, tmp_path).check().values) == 3
 
 
+@pytest.mark.parametrize("pattern", ["{x}_fehler", "fehler {x}", "{x}Unsicherheit"])
+def test_errors_in_another_language_are_refused_until_a_pattern_names_them(tmp_path, monkeypatch, capsys, pattern):
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame({name: numbers(j) for j, name in enumerate(("Wert", "Dichte", "c"))} | {"y": KIND})
+    columns = [pattern.format(x=name) for name in ("Wert", "Dichte")]
+    frame[columns] = np.column_stack([errors(1), errors(2)])
+    plan = planned(frame, tmp_path)
+    assert list(plan.doubtful) == columns
+    assert plan.settled_by == [f"--err-pattern {shlex.quote(pattern)}"]
+    assert not plan.notes
+    assert main(["fit", "t.csv", "--target", "y", "-o", "m", *LINEAR]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert main(shlex.split(line[line.index("gaussguru fit") :])[1:]) in (0, 3)
+    assert [bar.columns for bar in read_model("m").layout.errors.values()] == [[name] for name in columns]
+
+
+def test_names_with_the_same_ending_are_features_if_their_numbers_are_no_errors(tmp_path):
+    frame = pd.DataFrame({f"{name}{end}": numbers(j, 1, 9) for j, name in enumerate("ab") for end in ("", "_max")})
+    assert len(planned(frame.assign(y=KIND), tmp_path).check().values) == 4
+    frame = pd.DataFrame({name: numbers(j) for j, name in enumerate("ab")} | {"a_n": EVEN, "b_n": EVEN + 1, "y": KIND})
+    assert len(planned(frame, tmp_path).check().values) == 4
+
+
+@pytest.mark.parametrize("form", ["{:.2f}±{:.2f}", "{:.2f} +/- {:.2f}", "{:.2f}+-{:.2f}", "{0:.2f}(4)"])
+def test_values_with_errors_in_one_cell_are_refused(tmp_path, form):
+    cells = [form.format(*pair) for pair in zip(numbers(0), errors(0), strict=True)]
+    plan = planned(pd.DataFrame({"a": numbers(1), "b": cells, "y": KIND}), tmp_path)
+    with pytest.raises(TableError, match="'b' has values with errors in one cell: split the column"):
+        plan.check()
+
+
 LINEAR = ["--folds", "2", "--classifier", "error-bars", "--model", "linear"]
 DOUBTS = {
     "errors of nothing": ({"x_sigma": errors(1)}, "x_sigma", "--drop 'x_sigma'"),

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gaussguru._columns import Bar, ColumnRoles, column_roles
-from gaussguru._columns.conventions import NINETY_PERCENT
+from gaussguru._columns.conventions import LONGEST_NAME, NINETY_PERCENT
 from gaussguru._columns.measured import LARGEST, REPLICATES
 from gaussguru._tables.files import Libsvm, Table, TableError, quoted
 from gaussguru._tables.layout import Layout
@@ -46,6 +46,8 @@ NO_NUMBERS = {
 }  # fmt: skip
 HUGE = 1e20
 _NUMBER = re.compile(r"\s*[-+]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][-+]?\d+)?\s*")
+# The same with an error: 12.3±0.4, 12.3 +/- 0.4, 12.3(4).
+_WITH_ERROR = re.compile(rf"{_NUMBER.pattern}(?:(?:±|\+/?[-\u2212]){_NUMBER.pattern}|\([\d.,]+\)\s*)")
 # Characters of the list of doubtful columns, and of a command, in an error of one line.
 MOST_WORDS, MOST_COMMAND = 450, 350
 # Number of columns that may be replicates, and their least correlation.
@@ -343,8 +345,11 @@ class _Planner:
 
     def _is_broken(self, column: Any) -> bool:
         """Return whether a text column is one of numbers in which some cells are broken."""
-        texts = column.drop_null().slice(0, 200).to_pylist()
-        return bool(texts) and 2 * sum(_NUMBER.fullmatch(text) is not None for text in texts) >= len(texts)
+        return _matches(column, _NUMBER)
+
+    def _has_errors_in_cells(self, column: Any) -> bool:
+        """Return whether the cells of a text column have values with errors."""
+        return pa.types.is_string(column.type) and _matches(column, _WITH_ERROR)
 
     def _check_limit_flags(self, roles: ColumnRoles) -> None:
         """Take limit flags for values where they hold anything else, and for marks where they are texts."""
@@ -369,6 +374,9 @@ class _Planner:
             column = self.shown[name]
             if name in replicated:
                 values.append(name)
+            elif name not in self.named and self._has_errors_in_cells(column):
+                reason = "has values with errors in one cell: split the column into one of values and one of errors"
+                self.doubtful[name] = reason, [_drop(name)]
             elif name in options.categories or (self._kind_is_text(column) and name not in options.values):
                 levels = sorted(
                     text for text in pc.unique(pc.cast(column, pa.string())).to_pylist() if text is not None
@@ -395,8 +403,11 @@ class _Planner:
                 values.append(name)
                 if name not in self.named:
                     self._doubt(name, column, roles.errors.get(name))
+        known = self.named | roles.errors.keys() | self.doubtful.keys() | replicated
+        free = [name for name in values if name not in known and not pa.types.is_string(self.shown[name].type)]
+        self._doubt_errors(dict.fromkeys(free), roles)
         if not options.replicates:
-            self._doubt_replicates([name for name in values if name not in self.named and name not in roles.errors])
+            self._doubt_replicates(free)
         return values, categories
 
     def _kind_is_text(self, column: Any) -> bool:
@@ -450,6 +461,29 @@ class _Planner:
             return number is not None and number in self.options.na
         return float(number) in NO_NUMBERS or HUGE <= abs(number) <= LARGEST
 
+    def _doubt_errors(self, names: dict[str, None], roles: ColumnRoles) -> None:
+        """Refuse columns that may be errors, as most names of features are there with the same ending or beginning."""
+        pairs: dict[str, list[tuple[str, str]]] = {}
+        for name in names:
+            for cut in range(1, min(len(name), LONGEST_NAME)):
+                for feature, pattern in ((name[:cut], "{x}" + name[cut:]), (name[cut:], name[:cut] + "{x}")):
+                    if feature in names and re.search(r"[^\W\d_]", pattern.replace("{x}", "")):
+                        pairs.setdefault(pattern, []).append((feature, name))
+        for pattern, found in pairs.items():
+            is_word = len(found) > 1 or not pattern.replace("{x}", "").isalnum()
+            if is_word and 2 * sum(self._may_be_error(*pair) for pair in found) > len(names) - len(found):
+                for feature, name in found:
+                    roles.doubtful[name] = f"may hold the errors of {feature!r}"
+                    self.doubtful[name] = roles.doubtful[name], [f"--err-pattern {shlex.quote(pattern)}"]
+
+    def _may_be_error(self, feature: str, name: str) -> bool:
+        """Return whether a column is nonnegative, and mostly smaller than the spread of a feature."""
+        values, errors = (self._complete([column])[:, 0] for column in (feature, name))
+        is_count = pa.types.is_int64(self.shown[name].type) and not pa.types.is_int64(self.shown[feature].type)
+        if is_count or len(values) < 2 or not len(errors):
+            return False
+        return bool(errors.min() >= 0 and errors.max() > 0 and np.median(errors) < values.std())
+
     def _doubt_replicates(self, names: list[str]) -> None:
         """Refuse columns x1, x2, ... that agree as measurements of the same quantity do."""
         if self.n < FEW:
@@ -457,7 +491,7 @@ class _Planner:
         groups: dict[str, list[tuple[int, str]]] = {}
         for name in names:
             match = re.fullmatch(r"(.*?[^\d])_?(\d{1,2})", name)
-            if match is not None and name not in self.doubtful:
+            if match is not None:
                 groups.setdefault(match[1].rstrip("_"), []).append((int(match[2]), name))
         for base, numbered in groups.items():
             order = [number for number, _ in sorted(numbered)]
@@ -597,7 +631,7 @@ class _Planner:
         doubled = [name for name, bar in layout.errors.items() if bar.kind == REPLICATES]
         notes += [f"{quoted(name)}: mean of {len(layout.errors[name].columns)} replicates, each with the standard "
                   f"deviation {layout.errors[name].factor:.4g}" for name in doubled]  # fmt: skip
-        if not layout.errors and not layout.limits and self.options.errors:
+        if not layout.errors and not layout.limits and not roles.doubtful and self.options.errors:
             notes.append("NO ERROR COLUMNS FOUND: features are taken as exact, for --classifier guru")
         if layout.categories:
             notes.append(f"one feature for each level but the first of {_named([*layout.categories])}")
@@ -630,6 +664,12 @@ class _Planner:
             for name in self.table.columns
             if name
         ]
+
+
+def _matches(column: Any, pattern: re.Pattern[str]) -> bool:
+    """Return whether most of the first texts of a column match a pattern."""
+    texts = column.drop_null().slice(0, 200).to_pylist()
+    return bool(texts) and 2 * sum(pattern.fullmatch(text) is not None for text in texts) >= len(texts)
 
 
 def _named(names: list[str]) -> str:
