@@ -257,6 +257,21 @@ def test_values_with_errors_in_one_cell_are_refused(tmp_path, form):
         plan.check()
 
 
+def test_columns_of_another_sheet_are_shown_and_named(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("openpyxl")
+    monkeypatch.chdir(tmp_path)
+    with pd.ExcelWriter("t.xlsx") as book:
+        pd.DataFrame({"Study": ["a"], "PI": ["b"]}).to_excel(book, sheet_name="About", index=False)
+        pd.DataFrame({"a": numbers(0), "a_err": errors(0), "y": KIND}).to_excel(book, sheet_name="Data", index=False)
+    for command in (["columns"], ["fit", "-o", "m"]):
+        assert main([*command, "t.xlsx", "--target", "y"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "no column 'y' for --target; there are Study, PI; t.xlsx has 2 tables (About, Data)" in line
+        assert "--table NAME or NUMBER chooses" in line
+    assert main(["columns", "t.xlsx", "--target", "y", "--table", "Data", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["summary"] == "1 feature, 1 with errors"
+
+
 LINEAR = ["--folds", "2", "--classifier", "error-bars", "--model", "linear"]
 DOUBTS = {
     "errors of nothing": ({"x_sigma": errors(1)}, "x_sigma", "--drop 'x_sigma'"),

@@ -92,7 +92,7 @@ class Table(ABC):
             return
         near = nearest(name, self.columns)
         meant = f"did you mean {near!r}?" if near else f"there are {self.some_columns()}"
-        raise TableError(f"{self.name} has no column {quoted(name)} for {role}; {meant}")
+        raise TableError("; ".join([f"{self.name} has no column {quoted(name)} for {role}; {meant}", *self.notes]))
 
     def some_columns(self) -> str:
         """Return the names of the first columns."""

@@ -366,6 +366,7 @@ def columns(
     weights: Weights = None,
     groups: Groups = None,
     format: InputFormat = None,
+    which: Which = None,
     sep: Sep = None,
     decimal: Decimal = ".",
     max_columns: MaxColumns = None,
@@ -386,8 +387,9 @@ def columns(
     )  # fmt: skip
     limits = _limits(max_columns, max_line, max_unpacked)
     first = files_of(file)[0]
-    with closing(open_table(first, format=format, sep=sep, decimal=decimal, limits=limits)) as table:
+    with closing(open_table(first, format=format, which=which, sep=sep, decimal=decimal, limits=limits)) as table:
         plan = Plan.of(table, target, chosen_columns)
+        warn(table.notes)
     if json:
         shown = [column._asdict() for column in plan.columns]
         settled = {"doubtful": {name: reason for name, (reason, _) in plan.doubtful.items()}}
