@@ -272,6 +272,30 @@ def test_columns_of_another_sheet_are_shown_and_named(tmp_path, monkeypatch, cap
     assert json.loads(capsys.readouterr().out)["summary"] == "1 feature, 1 with errors"
 
 
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [("sloan", "run rerun camcol field plate mjd fiberID"), ("gaia", "ref_epoch"), ("census", "state county tract")],
+)
+def test_numbers_of_an_archive_are_identifiers_beside_its_columns(tmp_path, name, columns):
+    make, target, bars, _ = ARCHIVES[name]
+    added = {column: np.arange(N) // 2 % (3 + j) for j, column in enumerate(columns.split())}
+    plan = planned(make().assign(**added), tmp_path, target)
+    assert {*columns.split()} <= {column.name for column in plan.columns if column.role == "identifier"}
+    assert plan.check().values == [*bars]
+    alone = planned(pd.DataFrame({"a": numbers(0), **added, "y": KIND}), tmp_path)
+    assert alone.check().values == ["a", *columns.split()]
+
+
+def test_constants_are_ignored_with_their_errors(tmp_path):
+    frame = pd.DataFrame({"a": numbers(0), "b": 7, "c": 2016.0, "c_err": errors(1), "d": True, "y": KIND})
+    plan = planned(frame, tmp_path)
+    assert plan.check().numbers == ["a"]
+    assert [column.reason for column in plan.columns[1:3]] == ["constant", "constant"]
+    assert planned(frame, tmp_path, roles=["value:b"]).check().values == ["a", "b"]
+    with pytest.raises(TableError, match=r"no column for a feature beside the target 'y'; ignored: 'b' \(constant\)"):
+        planned(frame[["b", "y"]], tmp_path)
+
+
 LINEAR = ["--folds", "2", "--classifier", "error-bars", "--model", "linear"]
 DOUBTS = {
     "errors of nothing": ({"x_sigma": errors(1)}, "x_sigma", "--drop 'x_sigma'"),

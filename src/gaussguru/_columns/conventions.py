@@ -36,7 +36,7 @@ _UP, _DOWN = r"(?:1|_?hi|_?high|_?up|_?upper|_?plus|_?pos|_?p)", r"(?:2|_?lo|_?l
 # end+ and end- (ends of an interval of unknown level), margin (half of an interval of 90 %), variance, precision
 # (1 / variance), limit- (-1 for an upper limit), limit+ (1 for an upper limit), limit< ("<" for an upper limit),
 # correlation (of two features), flag (not a feature, whatever it holds), note (the same if it holds text or integers),
-# maybe (doubtful errors, unless some are negative).
+# maybe (doubtful errors, unless some are negative), identifier (of no feature, if other columns are of the convention).
 CONVENTIONS: dict[str, tuple[Rule, ...]] = {
     "NASA Exoplanet Archive": (
         Rule(r"(.+?)_?err1", r"\1", "upper"),
@@ -54,10 +54,12 @@ CONVENTIONS: dict[str, tuple[Rule, ...]] = {
         Rule(r"(.+)_error", r"\1", "sigma"),
         Rule(r"(.+)_over_error", r"\1", "flag"),
         Rule(r"(.+)_corr", r"\1", "correlation"),
+        Rule(r"ref_epoch", "", "identifier"),
     ),
     "SDSS": (
         Rule(r"(.+?)err_(\w+)", r"\1_\2", "sigma"),
         Rule(r"(.+?)_?ivar_(\w+)", r"\1_\2", "precision"),
+        Rule(r"run|rerun|camcol|field|obj|plate|mjd|fiber(?:id)?", "", "identifier"),
     ),
     "2MASS and WISE": (
         Rule(r"(w\d)sig(m\w*)", r"\1\2", "sigma"),
@@ -77,6 +79,7 @@ CONVENTIONS: dict[str, tuple[Rule, ...]] = {
         Rule(r"([a-z]+\d+\w*_\d+p?)m", r"\1e", "margin"),
         Rule(r"([a-z]+\d+\w*_\d+p?)(?:ea|ma)", r"\1e", "flag"),
         Rule(r"margin_of_error(!!.+)", r"estimate\1", "margin"),
+        Rule(r"us|region|division|state|county|county_subdivision|place|tract|block_group", "", "identifier"),
     ),
     "errors by name": (
         Rule(rf"(.+?)_{_ERROR}", r"\1", "sigma"),
@@ -215,9 +218,9 @@ def pattern_rule(pattern: str) -> Rule:
 def _rules(convention: str, patterns: Iterable[str]) -> list[tuple[re.Pattern[str], Rule, str]]:
     """Return rules with the names of their conventions, those of given patterns first."""
     if convention == "auto":
-        rules = [(rule, source) for source, group in CONVENTIONS.items() for rule in group]
+        rules = [(rule, source) for source, group in CONVENTIONS.items() for rule in group if rule.feature]
     elif convention in CONVENTIONS:
-        rules = [(rule, convention) for rule in CONVENTIONS[convention]]
+        rules = [(rule, convention) for rule in CONVENTIONS[convention] if rule.feature]
     elif isinstance(convention, str) and "{x}" in convention:
         patterns, rules = [*patterns, convention], []
     else:
@@ -389,8 +392,10 @@ def _add_ignored(names: _Names, fixed: set[str], kind: Callable[[str], str | Non
     )
     if first and second:
         roles.ignored.update(dict.fromkeys([*first, *second], "position"))
+    rules = (rule for source in {*roles.used.values()} for rule in CONVENTIONS.get(source, ()) if not rule.feature)
+    administrative = re.compile("|".join([_IDENTIFIER.pattern, *(rule.pattern for rule in rules)]))
     for column in columns:
-        sure, maybe = (pattern.fullmatch(names.plain[column]) for pattern in (_IDENTIFIER, _MAYBE_IDENTIFIER))
+        sure, maybe = (pattern.fullmatch(names.plain[column]) for pattern in (administrative, _MAYBE_IDENTIFIER))
         if column not in roles.errors and (sure or (maybe and kind(column) == "unique")):
             roles.ignored.setdefault(column, "identifier")
 

@@ -297,7 +297,11 @@ class _Planner:
         if options.features:  # what is not chosen is not asked about
             self.doubtful = {name: doubt for name, doubt in self.doubtful.items() if name in values}
         if not values and not categories and not self.doubtful:
-            raise TableError(f"{table.name} has no column for a feature beside the target {self.target!r}")
+            reasons = ", ".join(f"{quoted(name)} ({reason})" for name, reason in [*ignored.items()][:5])
+            raise TableError(
+                f"{table.name} has no column for a feature beside the target {self.target!r}"
+                + (f"; ignored: {reasons}" if reasons else "")
+            )
         missing = options.missing or ("unmeasured" if errors or limits else "error")
         if missing == "mean" and (errors or limits):
             raise TableError("--missing mean is for tables without errors; 'unmeasured' puts the mean with its error")
@@ -399,6 +403,8 @@ class _Planner:
                     )
                 else:
                     ignored[name] = "identifier" if len(levels) > self.n / 2 else "text of many levels"
+            elif name not in self.named and self._is_constant(column):
+                ignored[name] = "constant"
             else:
                 values.append(name)
                 if name not in self.named:
@@ -412,6 +418,10 @@ class _Planner:
 
     def _kind_is_text(self, column: Any) -> bool:
         return pa.types.is_string(column.type) and column.null_count < self.n and not self._is_broken(column)
+
+    def _is_constant(self, column: Any) -> bool:
+        """Return whether a column has the same number in all of the first rows, if these are not few."""
+        return self.n >= FEW and column.null_count == 0 and pc.count_distinct(column).as_py() == 1
 
     def _doubt(self, name: str, column: Any, bar: Bar | None) -> None:
         """Refuse a value that may be a row number, an identifier, or hold numbers that stand for no value."""
