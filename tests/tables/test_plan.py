@@ -296,6 +296,21 @@ def test_constants_are_ignored_with_their_errors(tmp_path):
         planned(frame[["b", "y"]], tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("mean", "spread", "pattern"),
+    [("mag_mean", "mag_sd", "{x}_sd"), ("mean_mag", "sd_mag", "sd_{x}"), ("Mean(mag)", "SD(mag)", "SD({x})"),
+     ("mag_avg", "mag_std", "{x}_std")],
+)  # fmt: skip
+def test_the_spread_of_readings_is_not_the_error_of_their_mean(tmp_path, mean, spread, pattern):
+    frame = pd.DataFrame({mean: numbers(0), spread: errors(0), "b": numbers(1), "y": KIND})
+    plan = planned(frame, tmp_path)
+    assert f"the spread of the readings with the mean {mean!r}, not the error of this mean" in plan.doubtful[spread][0]
+    assert plan.settled_by == [f"--err-pattern {shlex.quote(pattern)}"]
+    assert not plan.notes
+    assert not any(column.unit for column in plan.columns)
+    assert planned(frame, tmp_path, err_pattern=[pattern]).check().errors == {mean: Bar("sigma", [spread])}
+
+
 LINEAR = ["--folds", "2", "--classifier", "error-bars", "--model", "linear"]
 DOUBTS = {
     "errors of nothing": ({"x_sigma": errors(1)}, "x_sigma", "--drop 'x_sigma'"),
@@ -309,7 +324,7 @@ DOUBTS = {
     "99 of 99": ({"a_err": np.where(EVEN, 99.0, errors(2))}, "a_err", "--na=99"),
     "replicates": ({f"r{j}": numbers(9, 5) + numbers(j, 0.1) for j in (1, 2, 3)}, "r1", "--replicates 'r{1,2,3}'"),
     "no error": ({"a_err": np.where(EVEN, np.nan, errors(2))}, "a_err", "--missing-error unmeasured"),
-    "interval": ({"a_upper": numbers(0) + 1, "a_lower": numbers(0) - 1}, "a_upper", "--error-level 0.68"),
+    "interval": ({"a_upper": numbers(0) + 1, "a_lower": numbers(0) - 1}, "a_upper", "--error-level LEVEL"),
     "units": ({"a [mJy]": numbers(3), "a_err [s]": errors(1)}, "a_err [s]", "--drop 'a_err [s]'"),
 }  # fmt: skip
 
@@ -328,6 +343,10 @@ def test_a_doubtful_column_is_refused_until_it_is_named(tmp_path, monkeypatch, c
     assert repr(doubtful) in line
     assert option in line
     command = shlex.split(line[line.index("gaussguru fit") :])
+    if "LEVEL" in command:
+        assert main(command[1:]) == 2
+        assert "Invalid value for '--error-level'" in capsys.readouterr().err
+        command[command.index("LEVEL")] = "0.95"
     assert main(command[1:]) in (0, 3)
 
 

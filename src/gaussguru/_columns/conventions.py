@@ -30,13 +30,15 @@ class Rule(NamedTuple):
 
 
 _ERROR = r"(?:err|error|unc|uncertainty|uncert|sigma|std|stddev|stdev|sd|se|sem|stderr|std_err|std_error)"
+_SPREAD = r"(?:sd|std|stdev|stddev|std_dev)"
 _UP, _DOWN = r"(?:1|_?hi|_?high|_?up|_?upper|_?plus|_?pos|_?p)", r"(?:2|_?lo|_?low|_?lower|_?minus|_?neg|_?m)"
 
 # Roles: sigma (standard deviations), upper and lower (sides of an error), high and low (ends of an interval of 68 %),
 # end+ and end- (ends of an interval of unknown level), margin (half of an interval of 90 %), variance, precision
 # (1 / variance), limit- (-1 for an upper limit), limit+ (1 for an upper limit), limit< ("<" for an upper limit),
 # correlation (of two features), flag (not a feature, whatever it holds), note (the same if it holds text or integers),
-# maybe (doubtful errors, unless some are negative), identifier (of no feature, if other columns are of the convention).
+# maybe (doubtful errors, unless some are negative), spread (of readings whose mean is the feature: doubtful, too),
+# identifier (of no feature, if other columns are of the convention).
 CONVENTIONS: dict[str, tuple[Rule, ...]] = {
     "NASA Exoplanet Archive": (
         Rule(r"(.+?)_?err1", r"\1", "upper"),
@@ -82,6 +84,10 @@ CONVENTIONS: dict[str, tuple[Rule, ...]] = {
         Rule(r"us|region|division|state|county|county_subdivision|place|tract|block_group", "", "identifier"),
     ),
     "errors by name": (
+        *(
+            Rule(rf"(.+?)_{_SPREAD}|{_SPREAD}_(.+)", mean, "spread")
+            for mean in (r"\1\2_mean", r"mean_\1\2", r"\1\2_avg")
+        ),
         Rule(rf"(.+?)_{_ERROR}", r"\1", "sigma"),
         Rule(r"(.+?)(?:err|error)", r"\1", "sigma"),
         Rule(rf"{_ERROR}_(.+)", r"\1", "sigma"),
@@ -110,10 +116,17 @@ _HINT = re.compile(
     r"|[ul]b$|16$|84$|flag|flg$|qual|ref|note|unit|snr$|chi2$|sat$|map$|solnid$|^(?:pl|st|sy)_\w+(?:n|str)$|^[a-z]_|^sd_|^se_"
     r"|^[a-z]+\d+\w*_\d+p?[em]?[am]$|(?:hi|lo)lim|^[dδ∆]"
 )
+# Statistics of a column, whose name in brackets is no unit.
+FUNCTION = re.compile(rf"(?i)^\s*(mean|avg|{_ERROR})\(([^()]+)\)\s*$")
 # Names of values beside which errors of all kinds, or those of a mean only, have the shorter name.
 _ALIASES, _MEANS = ("{}", "{}_value", "{}_val", "{}_estimate"), ("{}_mean", "mean_{}", "{}_avg")
 _OF_MEANS = re.compile(r".*(?:se|sem|err|error|moe|unc)$")
 _PAIRS = {"upper": "lower", "lower": "upper", "high": "low", "low": "high", "end+": "end-", "end-": "end+"}
+_DOUBTFUL = {
+    "maybe": "may hold the errors of {!r}",
+    "spread": "looks like the spread of the readings with the mean {!r}, not the error of this mean, which is "
+    "smaller by the square root of their number: divide by it first, if so",
+}
 # Kinds of columns that rules of a role are not for.
 _KINDS_OF_VALUES = {"note": ("number", "signed"), "maybe": ("signed", "text")}
 _KINDS = {"margin": "sigma", "sigma": "sigma", "variance": "variance", "precision": "precision"}
@@ -169,7 +182,11 @@ class ColumnRoles:
 
 @lru_cache(maxsize=1 << 16)
 def plain(name: str) -> str:
-    """Return a name in lower case, without a unit in brackets at its end, with underscores between words."""
+    """Return a name in lower case, without a unit in brackets at its end, with underscores between words.
+
+    Mean(x) is mean_x.
+    """
+    name = FUNCTION.sub(r"\1_\2", name)
     bare = re.sub(r"\s*(?:\[[^\]]*\]|\([^)]*\))\s*$", "", name.strip()) if name[-1:] in "])" else name.strip()
     return re.sub(r"[\s.\-/:]+", "_", (bare or name).lower())
 
@@ -279,8 +296,8 @@ def column_roles(
             roles.correlations.append((one, other, column))
         elif role in ("flag", "note"):
             roles.ignored[column] = f"flag or note of {feature!r}"
-        elif role == "maybe":
-            roles.doubtful[column] = f"may hold the errors of {feature!r}"
+        elif role in _DOUBTFUL:
+            roles.doubtful[column] = _DOUBTFUL[role].format(feature)
             roles.settled_by[column] = f"--err-pattern {shlex.quote(source)}"
         elif role in of:
             roles.doubtful[column] = f"is beside {of[role][0]!r}: column {feature!r} has two kinds of errors"
@@ -336,7 +353,7 @@ def _matches(
             else:
                 feature = names.feature(other, column, spelt=source not in CONVENTIONS)
             if feature is not None:
-                found[column] = feature, rule.role, _pattern(column, match) if rule.role == "maybe" else source
+                found[column] = feature, rule.role, _pattern(column, match) if rule.role in _DOUBTFUL else source
                 break
             if source not in CONVENTIONS and not source.replace("{x}", "").isalpha():  # "d{x}" is not for "distance"
                 found[column] = "", rule.role, source
@@ -364,10 +381,10 @@ def _resolve(roles: ColumnRoles, feature: str, of: dict[str, tuple[str, str]], l
             upper = "end+" if role.startswith("end") else upper
             if upper == "end+" and not level:
                 roles.doubtful[column] = (
-                    f"looks like an end of an interval of {feature!r}, of a level that --error-level must give, "
-                    "0.68 for one standard deviation to either side"
+                    f"looks like an end of an interval of {feature!r}, of a level that --error-level must give: "
+                    "0.6827 for one standard deviation to either side, 0.9, 0.95 or 0.9545 as the table's source says"
                 )
-                roles.settled_by[column] = "--error-level 0.68"
+                roles.settled_by[column] = "--error-level LEVEL"
                 continue
             bars[kind] = Bar(kind, [of[upper][0], of[_PAIRS[upper]][0]])
         elif source == "VizieR":

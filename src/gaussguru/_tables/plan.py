@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gaussguru._columns import Bar, ColumnRoles, column_roles
-from gaussguru._columns.conventions import LONGEST_NAME, NINETY_PERCENT
+from gaussguru._columns.conventions import FUNCTION, LONGEST_NAME, NINETY_PERCENT
 from gaussguru._columns.measured import LARGEST, REPLICATES
 from gaussguru._tables.files import Libsvm, Table, TableError, quoted
 from gaussguru._tables.layout import Layout
@@ -580,7 +580,7 @@ class _Planner:
 
     def _unit(self, name: str) -> str:
         """Return the unit of a column: as the file has it, or in brackets at the end of its name."""
-        match = re.search(r"[\[(]([^\[\]()]+)[\])]\s*$", name)
+        match = None if FUNCTION.fullmatch(name) else re.search(r"[\[(]([^\[\]()]+)[\])]\s*$", name)
         return self.table.units.get(name) or (match[1].strip() if match else "")
 
     def _unit_factor(self, feature: str, bar: Bar) -> float:
