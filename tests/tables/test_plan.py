@@ -311,6 +311,30 @@ def test_the_spread_of_readings_is_not_the_error_of_their_mean(tmp_path, mean, s
     assert planned(frame, tmp_path, err_pattern=[pattern]).check().errors == {mean: Bar("sigma", [spread])}
 
 
+def test_columns_without_values_are_ignored(tmp_path):
+    plan = planned(pd.DataFrame({"a": numbers(0), "b": np.nan, "c": ["...", "…"] * 30, "y": KIND}), tmp_path)
+    assert plan.check().values == ["a"]
+    assert [column.reason for column in plan.columns[1:3]] == [f"no value in the first {N} rows"] * 2
+    frame = pd.DataFrame({"a": np.where(EVEN, "...", "1.5"), "a_err": 0.1, "y": KIND})
+    assert planned(frame, tmp_path).columns[0].missing == N // 2
+
+
+def test_a_second_header_is_refused(tmp_path):
+    frame = pd.DataFrame({"GEO_ID": [f"{i}US" for i in range(N)], "B19013_001E": EVEN, "B19013_001M": 7, "y": KIND})
+    titles = pd.DataFrame([["Geography", "Estimate!!Total", "Margin of Error!!Total", "class"]], columns=frame.columns)
+    with pytest.raises(TableError, match=r"'Estimate!!Total' in row 1, .* row 1 looks like a second header"):
+        planned(pd.concat([titles, frame]), tmp_path)
+
+
+def test_columns_shows_decimal_commas(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    pd.DataFrame({"a": numbers(0), "k": EVEN, "y": KIND}).to_csv("t.csv", sep=";", decimal=",", index=False)
+    assert main(["columns", "t.csv", "--target", "y"]) == 0
+    assert "is it a decimal comma? Then give --decimal ," in capsys.readouterr().out
+    assert main(["columns", "t.csv", "--target", "y", "--decimal", ","]) == 0
+    assert "decimal comma" not in capsys.readouterr().out
+
+
 LINEAR = ["--folds", "2", "--classifier", "error-bars", "--model", "linear"]
 DOUBTS = {
     "errors of nothing": ({"x_sigma": errors(1)}, "x_sigma", "--drop 'x_sigma'"),

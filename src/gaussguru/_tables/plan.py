@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from gaussguru._columns import Bar, ColumnRoles, column_roles
 from gaussguru._columns.conventions import FUNCTION, LONGEST_NAME, NINETY_PERCENT
 from gaussguru._columns.measured import LARGEST, REPLICATES
+from gaussguru._tables.delimited import COMMA
 from gaussguru._tables.files import Libsvm, Table, TableError, quoted
 from gaussguru._tables.layout import Layout
 
@@ -46,6 +47,7 @@ NO_NUMBERS = {
 }  # fmt: skip
 HUGE = 1e20
 _NUMBER = re.compile(r"\s*[-+]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][-+]?\d+)?\s*")
+_WITH_COMMA = re.compile(r"\s*[-+]?\d*,\d+\s*")
 # The same with an error: 12.3±0.4, 12.3 +/- 0.4, 12.3(4).
 _WITH_ERROR = re.compile(rf"{_NUMBER.pattern}(?:(?:±|\+/?[-\u2212]){_NUMBER.pattern}|\([\d.,]+\)\s*)")
 # Characters of the list of doubtful columns, and of a command, in an error of one line.
@@ -261,7 +263,7 @@ class _Planner:
         self.columns = [name for name in table.columns if name and name not in self.alone]
         self.doubtful: dict[str, tuple[str, list[str]]] = {}
         self.named = {*options.features, *options.values, *options.categories}
-        self.notes: list[str] = []
+        self.notes = self._notes_on_texts()
 
     def plan(self) -> Plan:
         table, options = self.table, self.options
@@ -331,6 +333,23 @@ class _Planner:
         if not gone:
             planner.options = replace(self.options, drop_doubtful=False)
         return planner.plan()
+
+    def _notes_on_texts(self) -> list[str]:
+        """Return advice on decimal commas; raise if the first row looks like a second header."""
+        texts = {name: column for name, column in zip(self.shown.column_names, self.shown.columns, strict=True)
+                 if pa.types.is_string(column.type)}  # fmt: skip
+        rest = {name: column.slice(1) for name, column in texts.items() if column.is_valid()[:1].to_pylist() == [True]}
+        below = [name for name, column in rest.items()
+                 if _matches(column, _NUMBER) and not _matches(texts[name].slice(0, 1), _NUMBER)]  # fmt: skip
+        if len(below) > 1 and len(texts) == self.shown.num_columns:
+            raise TableError(
+                f"{self.table.place(below[0])} has {quoted(texts[below[0]][0].as_py())} in row 1, and numbers below: "
+                "row 1 looks like a second header; remove it from the file"
+            )
+        commas = [name for name, column in texts.items() if _matches(column, _WITH_COMMA)]
+        if not commas:
+            return []
+        return [f"{_named(commas)} has texts such as {self.shown[commas[0]].drop_null()[0].as_py()!r}: {COMMA}"]
 
     def _kind(self, name: str) -> str:
         """Return the kind of a column by its first rows, as :func:`column_roles` needs it, or "empty"."""
@@ -403,6 +422,8 @@ class _Planner:
                     )
                 else:
                     ignored[name] = "identifier" if len(levels) > self.n / 2 else "text of many levels"
+            elif name not in self.named and column.null_count == self.n > 0:
+                ignored[name] = f"no value in the first {self.n} rows"
             elif name not in self.named and self._is_constant(column):
                 ignored[name] = "constant"
             else:
