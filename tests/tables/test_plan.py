@@ -335,12 +335,67 @@ def test_columns_shows_decimal_commas(tmp_path, monkeypatch, capsys):
     assert "decimal comma" not in capsys.readouterr().out
 
 
+LEAKS = {
+    "a copy": (np.where(EVEN, "b", "a"), True),
+    "a code": (EVEN * 3, True),
+    "a truth value": (EVEN == 1, True),
+    "a nearly perfect code": (np.where(np.arange(4 * N) == 7, 0, np.tile(EVEN, 4)), True),
+    "a score": (EVEN + 0.9 * np.random.default_rng(0).random(N), True),
+    "a score below and above": (np.where(EVEN, 1, -1) * np.random.default_rng(0).random(N), True),
+    "a score with one error": (
+        np.where(np.arange(N) == 7, 0.5, EVEN + 0.9 * np.random.default_rng(0).random(N)),
+        False,
+    ),
+    "a good feature": (5 * EVEN + np.random.default_rng(0).standard_normal(N) * 2, False),
+    "levels": (np.arange(N) % 7, False),
+    "few rows": (np.where(np.arange(N) < 40, EVEN, np.nan), False),
+}
+
+
+@pytest.mark.parametrize("name", LEAKS)
+def test_a_feature_that_alone_tells_the_label_is_named(tmp_path, name):
+    column, leaks = LEAKS[name]
+    labels = np.tile(KIND, len(column) // N)
+    frame = pd.DataFrame({"a": np.random.default_rng(1).random(len(column)), "b": column, "y": labels})
+    plan = planned(frame, tmp_path)
+    assert plan.check().numbers[0] == "a"
+    found = [note for note in plan.notes if note.startswith("LABEL LEAK? 'b' alone") and "--drop 'b'" in note]
+    assert len(found) == leaks
+    assert not any("'a'" in note for note in plan.notes)
+
+
+def test_rare_classes_are_no_leaks(tmp_path):
+    frame = pd.DataFrame({"a": np.arange(N)[::-1] ** 2, "y": np.where(np.arange(N) < 3, "u", "v")})
+    assert not any("LEAK" in note for note in planned(frame, tmp_path).notes)
+
+
+def test_the_side_without_errors_and_all_replicates_are_named(tmp_path):
+    frame = pd.DataFrame({"F1": numbers(0), "e_F1": np.where(EVEN, np.nan, 0.1), "E_F1": errors(0), "y": KIND})
+    assert list(planned(frame, tmp_path).doubtful) == ["e_F1"]
+    frame = pd.DataFrame({f"r{j}": numbers(9, 5) + numbers(j, 0.1) for j in (1, 2, 3)} | {"y": KIND})
+    assert list(planned(frame, tmp_path).doubtful) == ["r1", "r2", "r3"]
+
+
+def test_the_separator_in_the_first_line_of_excel_is_used(tmp_path):
+    rows = "".join(f"{i},5;{i * i};{'uv'[i % 2]}\n" for i in range(9))
+    (tmp_path / "t.csv").write_text("sep=;\na, in %;b;y\n" + rows)
+    table = open_table(str(tmp_path / "t.csv"), decimal=",")
+    data = read_all(table, Plan.of(table, "y").check())
+    table.close()
+    np.testing.assert_array_equal(data.X, [[i + 0.5, i * i] for i in range(9)])
+    (tmp_path / "t.csv").write_text("sep=;\n")
+    with pytest.raises(TableError, match=r"t\.csv"):
+        plan_of(tmp_path / "t.csv", "y")
+
+
 LINEAR = ["--folds", "2", "--classifier", "error-bars", "--model", "linear"]
 DOUBTS = {
     "errors of nothing": ({"x_sigma": errors(1)}, "x_sigma", "--drop 'x_sigma'"),
     "a flag of nothing": ({"quality_flag": EVEN}, "quality_flag", "--drop 'quality_flag'"),
     "one side": ({"a_err1": errors(1)}, "a_err1", "--drop 'a_err1'"),
     "two kinds": ({"a_err": errors(1), "a_sd": errors(2)}, "a_sd", "--drop 'a_sd'"),
+    "-1 of errors": ({"a_err": np.where(np.arange(N) % 9, errors(2), -1.0)}, "a_err", "--na=-1"),
+    "UKIDSS": ({"b": np.where(EVEN, -999999488.0, numbers(2))}, "b", "--na=-999999488"),
     "row numbers": ({"nth": np.arange(N) + 7}, "nth", "--drop 'nth'"),
     "long integers": ({"spectrum": many_digits(3)}, "spectrum", "--drop 'spectrum'"),
     "-9999": ({"b": np.where(EVEN, -9999.0, numbers(2))}, "b", "--na=-9999"),

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from gaussguru._columns import Bar, ColumnRoles, column_roles
 from gaussguru._columns.conventions import FUNCTION, LONGEST_NAME, NINETY_PERCENT
-from gaussguru._columns.measured import LARGEST, REPLICATES
+from gaussguru._columns.measured import KINDS, LARGEST, REPLICATES
 from gaussguru._tables.delimited import COMMA
 from gaussguru._tables.files import Libsvm, Table, TableError, quoted
 from gaussguru._tables.layout import Layout
@@ -37,13 +37,16 @@ __all__ = ["ColumnPlan", "Options", "Plan"]
 FEW = 20
 # Levels of a category: at most, and the rows that there must be for each.
 MOST_LEVELS, ROWS_PER_LEVEL = 20, 5
+# Rows with a feature that must be there before it may be said to tell the label, those of them beside the largest
+# class, and the features that are named.
+LEAK_ROWS, LEAK_OTHERS, MOST_LEAKS = 50, 5, 4
 # The least of integers that may be identifiers: all different, and so many digits.
 LONG = 10**7
 # Numbers by which archives say that there is no value; from HUGE on, up to what is an error, any number is one.
 NO_NUMBERS = {
     *(sign * float(text) for text in ("99", "99.9", "99.99", "99.999", "999", "999.9", "999.99", "9999", "99999",
                                       "9999.99", "99.9999", "999.999", "999999") for sign in (1, -1)),
-    *(-float(str(digit) * 9) for digit in range(2, 10)),
+    *(-float(str(digit) * 9) for digit in range(2, 10)), float(np.float32(-999999488)),
 }  # fmt: skip
 HUGE = 1e20
 _NUMBER = re.compile(r"\s*[-+]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][-+]?\d+)?\s*")
@@ -442,7 +445,7 @@ class _Planner:
 
     def _is_constant(self, column: Any) -> bool:
         """Return whether a column has the same number in all of the first rows, if these are not few."""
-        return self.n >= FEW and column.null_count == 0 and pc.count_distinct(column).as_py() == 1
+        return self.n >= FEW and column.null_count == 0 and bool(pc.count_distinct(column).as_py() == 1)
 
     def _doubt(self, name: str, column: Any, bar: Bar | None) -> None:
         """Refuse a value that may be a row number, an identifier, or hold numbers that stand for no value."""
@@ -457,8 +460,9 @@ class _Planner:
             if is_long and pc.count_distinct(column).as_py() == self.n:
                 self.doubtful[name] = "looks like an identifier: long integers, all different", [_drop(name)]
                 return
-        for place in (name, *(() if bar is None else bar.columns)):
-            found = self._no_numbers(place)
+        signed = () if bar is None else KINDS[bar.kind]
+        for place, is_nonnegative in zip((name, *(bar.columns if bar else ())), (False, *signed), strict=True):
+            found = self._no_numbers(place) or (self._repeated_negative(place) if is_nonnegative else [])
             if found:
                 text = ",".join(f"{number:.15g}" for number in found)
                 errors = ["--missing-error unmeasured"] * (place != name and self.options.missing_error is None)
@@ -486,6 +490,13 @@ class _Planner:
         found = unique[wanted & often]
         far = (found > high + gap) | (found < low - gap) | ((found < 0) & (low >= 0) & (found <= -99))
         return [float(number) for number in found[far]]
+
+    def _repeated_negative(self, name: str) -> list[float]:
+        """Return the negative number that occurs more than once among nonnegative errors, if there is one only."""
+        values = self._complete([name])[:, 0]
+        negative = values[values < 0]
+        is_one = 1 < len(negative) < len(values) and (negative == negative[0]).all()
+        return [float(negative[0])] if is_one else []
 
     def _may_be_none(self, number: float | None) -> bool:
         if number is None or not math.isfinite(number) or number in self.options.na:
@@ -536,8 +547,9 @@ class _Planner:
             if alike and np.ptp(values.mean(axis=0)) < values.std(axis=0).mean():
                 ends = [re.sub(r".*?(\d+)$", r"\1", name) for name in of]
                 option = f"--replicates '{of[0][: -len(ends[0])]}{{{','.join(ends)}}}'"
-                reason = f"looks like replicates of one quantity, {base!r}, as do {', '.join(map(repr, of[1:]))}"
-                self.doubtful[of[0]] = reason, [option]
+                for name in of:
+                    others = ", ".join(repr(other) for other in of if other != name)
+                    self.doubtful[name] = f"looks like a replicate of {base!r}, as {others}", [option]
 
     def _complete(self, names: list[str]) -> Array:
         """Return columns of the first rows, (n_rows, n_columns), in which all have a number."""
@@ -637,7 +649,8 @@ class _Planner:
                 gone = pc.and_(gone, pc.or_(pc.is_null(flags), pc.is_in(flags, value_set=pa.array(zero, flags.type))))
             if n := pc.sum(gone).as_py():
                 reason = f"has no error in {n} of the first {self.n} rows with a value of {feature!r}"
-                self.doubtful.setdefault(bar.columns[0], (reason, ["--missing-error unmeasured"]))
+                empty = next(name for name in bar.columns if pc.any(self._is_gone(name)).as_py())
+                self.doubtful.setdefault(empty, (reason, ["--missing-error unmeasured"]))
 
     def _is_gone(self, name: str) -> Any:
         """Return where a column has no value."""
@@ -664,9 +677,21 @@ class _Planner:
                   f"deviation {layout.errors[name].factor:.4g}" for name in doubled]  # fmt: skip
         if not layout.errors and not layout.limits and not roles.doubtful and self.options.errors:
             notes.append("NO ERROR COLUMNS FOUND: features are taken as exact, for --classifier guru")
+        notes += self._leaks(layout)
         if layout.categories:
             notes.append(f"one feature for each level but the first of {_named([*layout.categories])}")
         return notes
+
+    def _leaks(self, layout: Layout) -> list[str]:
+        """Return warnings of features that alone tell the label."""
+        labels, known = pc.cast(self.shown[self.target], pa.string()), set(self.columns)
+        names = [name for name in [*layout.values, *layout.categories] if name in known]
+        leaks = [name for name in names if _tells(self.shown[name], labels)]
+        return [
+            f"LABEL LEAK? {quoted(name)} alone tells the label of the first {self.n} rows; if it is made from the "
+            f"label, give {_drop(name)}"
+            for name in leaks[:MOST_LEAKS]
+        ] + [f"LABEL LEAK? {len(leaks) - MOST_LEAKS} more features alone tell the label"] * (len(leaks) > MOST_LEAKS)
 
     def _rows(self, layout: Layout, ignored: dict[str, str]) -> list[ColumnPlan]:
         """Return the role of every column, in the order of the table."""
@@ -695,6 +720,26 @@ class _Planner:
             for name in self.table.columns
             if name
         ]
+
+
+def _tells(column: Any, labels: Any) -> bool:
+    """Return whether a column alone tells the labels: by few values of one label each, or cuts between sorted ones."""
+    known = pc.and_(pc.is_valid(column), pc.is_valid(labels))
+    column, labels = (each.filter(known).combine_chunks().dictionary_encode() for each in (column, labels))
+    codes, classes = column.indices.to_numpy(), labels.indices.to_numpy()
+    sizes = np.bincount(classes)
+    n_values, others = len(column.dictionary), len(classes) - sizes.max(initial=0)
+    if len(classes) < LEAK_ROWS or others < LEAK_OTHERS:
+        return False
+    if n_values <= MOST_LEVELS:
+        table = np.bincount(codes * len(sizes) + classes, minlength=n_values * len(sizes)).reshape(n_values, -1)
+        return bool(len(classes) - table.max(axis=1).sum() <= others / 100)
+    if pa.types.is_string(column.type.value_type):
+        return False
+    values = np.asarray(column.dictionary)[codes]
+    order = np.lexsort((classes, values))
+    changes = classes[order][1:] != classes[order][:-1]
+    return bool(changes.sum() == len(sizes) - 1 and (np.diff(values[order])[changes] > 0).all())
 
 
 def _matches(column: Any, pattern: re.Pattern[str]) -> bool:

@@ -837,7 +837,9 @@ def _check_remeasure(model: "Model", factor: float) -> None:
         raise TableError("--remeasure needs a model that was fitted to error columns, with --classifier error-bars")
     if model.layout.limits:
         name = quoted(model.layout.error_columns[-1])
-        raise TableError(f"--remeasure is not for models with limits (column {name})")
+        raise TableError(
+            f"--remeasure is not for models with a column of limits ({name}), even an empty one; fit without it"
+        )
     shrunk_errors(np.zeros(1), factor)
 
 
