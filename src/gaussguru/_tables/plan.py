@@ -144,7 +144,7 @@ class Plan:
         if isinstance(table, Libsvm):
             _check_libsvm(table, target, options)
             return cls(table.name, Layout([], missing="error"))
-        return _Planner(table, _checked_target(table, target, options), options).plan()
+        return _Planner(table, _checked_target(table, target, options), options, table.peek()).plan()
 
     @property
     def summary(self) -> str:
@@ -257,9 +257,8 @@ def _checked_target(table: Table, target: str | None, options: Options) -> str:
 class _Planner:
     """A table with its first rows, and options, from which a plan is made."""
 
-    def __init__(self, table: Table, target: str, options: Options) -> None:
-        self.table, self.target, self.options = table, target, options
-        self.shown = table.peek()
+    def __init__(self, table: Table, target: str, options: Options, shown: Any) -> None:
+        self.table, self.target, self.options, self.shown = table, target, options, shown
         self.n = self.shown.num_rows
         self.alone = {target: "target"} | {name: role for name, role in
                       ((options.weights, "weight"), (options.groups, "group")) if name}  # fmt: skip
@@ -269,7 +268,23 @@ class _Planner:
         self.notes = self._notes_on_texts()
 
     def plan(self) -> Plan:
-        table, options = self.table, self.options
+        """Return the plan of the table."""
+        roles = self._roles()
+        ignored = dict(roles.ignored)
+        layout = self._layout(roles, ignored)
+        if layout.missing == "unmeasured" and self.options.missing_error is None:
+            self._check_missing_errors(layout)
+        if layout.missing == "error" and self.options.missing is None:  # what stands for no value is then none
+            for _, settling in self.doubtful.values():
+                settling.extend(["--missing unmeasured"] * any(part.startswith("--na") for part in settling))
+        if self.options.drop_doubtful:
+            return self._without_doubtful()
+        notes = [*self.notes, *self._notes(roles, layout)]
+        return Plan(self.table.name, layout, self._rows(layout, ignored), self.doubtful, self.n, notes)
+
+    def _roles(self) -> ColumnRoles:
+        """Return the roles of columns by their names and kinds; add their doubts."""
+        options = self.options
         try:
             roles = column_roles(
                 self.columns,
@@ -280,62 +295,57 @@ class _Planner:
                 level=options.error_level is not None or options.error_factor is not None,
             )
         except ValueError as error:
-            raise TableError(f"{table.name}: {error}") from None
+            raise TableError(f"{self.table.name}: {error}") from None
         self._check_limit_flags(roles)
         for name, reason in roles.doubtful.items():
             self.doubtful[name] = reason, [roles.settled_by.get(name, _drop(name))]
-        ignored = dict(roles.ignored)
-        not_values = roles.not_values
+        return roles
+
+    def _layout(self, roles: ColumnRoles, ignored: dict[str, str]) -> Layout:
+        """Return the layout; add to the ignored columns, and doubts."""
+        options, not_values = self.options, roles.not_values
         replicates = self._named_replicates(not_values)
         columns = [name for name in self.columns if name not in not_values and name not in self.doubtful]
         columns = list(dict.fromkeys(options.features)) or columns
         values, categories = self._split(columns, roles, ignored, {name for of in replicates.values() for name in of})
-        errors = self._bars(roles, values, ignored)
-        errors |= self._replicated(replicates, values)
-        if options.err_pattern and options.errors and not errors:
-            raise TableError(
-                f"{table.name} has no column whose name is that of a feature in {', '.join(options.err_pattern)} "
-                "(--err-pattern)"
-            )
+        errors = self._bars(roles, values, ignored) | self._replicated(replicates, values)
         limits = {name: flag for name, flag in roles.limits.items() if name in values and options.errors}
         correlations = [pair for pair in roles.correlations if {*pair[:2]} <= errors.keys() and not limits]
         if options.features:  # what is not chosen is not asked about
             self.doubtful = {name: doubt for name, doubt in self.doubtful.items() if name in values}
-        if not values and not categories and not self.doubtful:
-            reasons = ", ".join(f"{quoted(name)} ({reason})" for name, reason in [*ignored.items()][:5])
-            raise TableError(
-                f"{table.name} has no column for a feature beside the target {self.target!r}"
-                + (f"; ignored: {reasons}" if reasons else "")
-            )
         missing = options.missing or ("unmeasured" if errors or limits else "error")
-        if missing == "mean" and (errors or limits):
-            raise TableError("--missing mean is for tables without errors; 'unmeasured' puts the mean with its error")
-        for name in options.log:
-            if name not in values:
-                raise TableError(f"{table.place(name)} is no feature with numbers, for --log")
         layout = Layout(
             values, errors, limits, correlations, categories, list(options.log), list(map(float, options.na)),
             missing, options.missing_error or "refuse", self.target, options.weights, options.groups,
         )  # fmt: skip
-        if missing == "unmeasured" and options.missing_error is None:
-            self._check_missing_errors(layout)
-        if missing == "error" and options.missing is None:  # what stands for no value is then none
-            for _, settling in self.doubtful.values():
-                settling.extend(["--missing unmeasured"] * any(part.startswith("--na") for part in settling))
-        if options.drop_doubtful:
-            return self._without_doubtful()
-        notes = [*self.notes, *self._notes(roles, layout)]
-        return Plan(table.name, layout, self._rows(layout, ignored), self.doubtful, self.n, notes)
+        self._check_options(layout, ignored)
+        return layout
+
+    def _check_options(self, layout: Layout, ignored: dict[str, str]) -> None:
+        """Raise if there is no feature, or options are not for this layout."""
+        name, options = self.table.name, self.options
+        if options.err_pattern and options.errors and not layout.errors:
+            raise TableError(
+                f"{name} has no column whose name is that of a feature in {', '.join(options.err_pattern)} "
+                "(--err-pattern)"
+            )
+        if not layout.values and not layout.categories and not self.doubtful:
+            reasons = ", ".join(f"{quoted(column)} ({reason})" for column, reason in [*ignored.items()][:5])
+            raise TableError(
+                f"{name} has no column for a feature beside the target {self.target!r}"
+                + (f"; ignored: {reasons}" if reasons else "")
+            )
+        if layout.missing == "mean" and (layout.errors or layout.limits):
+            raise TableError("--missing mean is for tables without errors; 'unmeasured' puts the mean with its error")
+        for column in options.log:
+            if column not in layout.values:
+                raise TableError(f"{self.table.place(column)} is no feature with numbers, for --log")
 
     def _without_doubtful(self) -> Plan:
         """Return the plan of the table without the columns that --drop would settle; the others stay doubtful."""
         gone = [name for name, (_, given) in self.doubtful.items() if any(part.startswith("--drop") for part in given)]
         options = replace(self.options, drop=[*self.options.drop, *gone], drop_doubtful=bool(gone))
-        planner = _Planner.__new__(_Planner)
-        planner.__dict__.update(self.__dict__, options=options, doubtful={}, notes=[])
-        if not gone:
-            planner.options = replace(self.options, drop_doubtful=False)
-        return planner.plan()
+        return _Planner(self.table, self.target, options, self.shown).plan()
 
     def _notes_on_texts(self) -> list[str]:
         """Return advice on decimal commas; raise if the first row looks like a second header."""
