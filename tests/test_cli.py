@@ -376,7 +376,7 @@ def test_errors_with_two_sides_and_limits_are_found_by_their_names(run, fails, u
         ({"b_err": 1.0}, ["'b'", "two kinds of errors", "--drop"]),
         ({"c_limit": 2}, ["'c_limit'", "2 in row 1", "-1 for an upper limit", "--drop"]),
         ({f"b_err{upper}": -1.0}, [f"'b_err{upper}'", "-1 in row 1", "nonnegative"]),
-        ({f"b_err{lower}": np.nan}, [f"'b_err{upper}' has no error in 240 of", "--missing-error unmeasured"]),
+        ({f"b_err{lower}": np.nan}, [f"'b_err{lower}' has no error in 240 of", "--missing-error unmeasured"]),
         ({"c_err": np.inf}, ["'c_limit'", "where the error is infinite"]),
     ):
         gone = [name for name, value in change.items() if value is None]

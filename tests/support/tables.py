@@ -22,7 +22,7 @@ BAD = {
     "no-parquet": (b"PAR1 and no more", ["Parquet"], {}),
     "broken-gzip": (gzip.compress(CSV.encode() * 9999)[:60], ["cannot be read"], {}),
     "missing": (CSV.replace("0.25", "").replace("4", "NA"), ["3 rows", "1 in 'a', 1 in 'b'", "--missing"], {}),
-    "nothing-left": ("a,b,y\n,1,0\n,2,1\n", ["none of 2 rows"], {"missing": "drop"}),
+    "nothing-left": ("a,b,y\n,1,0\n2,,1\n", ["none of 2 rows"], {"missing": "drop"}),
     "no-label": (CSV.replace("no", ""), ["no label in 1 of 3 rows", "row 2", "'y'"], {}),
     "no-labels": (CSV.replace("no", "NULL").replace("yes", " n/a "), ["no label in 3 of 3 rows"], {}),
     "near": (CSV, ["'Y'", "did you mean 'y'"], {"target": "Y"}),

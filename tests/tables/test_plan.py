@@ -190,12 +190,212 @@ def test_numbers_of_archives_are_standard_deviations(tmp_path):
     np.testing.assert_allclose(data.X["q"], numbers(3) + np.sqrt(2 / np.pi) * 0.1)
 
 
+@pytest.mark.parametrize(
+    ("values", "of_errors", "kind"),
+    [
+        ("flux_aper_s", "flux_aper_hilim_s flux_aper_lolim_s", "bounds"),
+        ("j_m_2mass", "j_msig_2mass", "sigma"),
+        ("DP03_0128PE", "DP03_0128PM", "sigma"),
+        ("S1701_C03_046E", "S1701_C03_046M", "sigma"),
+    ],
+)
+def test_archives_put_the_mark_of_errors_into_names(values, of_errors, kind):
+    factor = NINETY_PERCENT if values[0] in "DS" else 1.0
+    assert column_roles(["a", values, *of_errors.split()]).errors == {values: Bar(kind, of_errors.split(), factor)}
+
+
+def test_a_margin_of_an_estimate_that_is_not_there_is_doubtful():
+    assert column_roles(["a", "DP03_0128PM"]).doubtful.keys() == {"DP03_0128PM"}
+
+
+def test_errors_of_positions_are_not_features():
+    roles = column_roles(["ra", "dec", "sigra", "sigdec", "sigradec", "w1mpro"])
+    assert roles.ignored.keys() == {"ra", "dec", "sigra", "sigdec", "sigradec"}
+
+
+@pytest.mark.parametrize("pattern", ["d{x}", "Δ{x}", "∆{x}", "delta_{x}"])
+def test_differences_may_be_errors_where_none_is_negative(tmp_path, pattern):
+    frame = pd.DataFrame({"col": numbers(0), pattern.format(x="col"): errors(1), "distance": numbers(2), "y": KIND})
+    plan = planned(frame, tmp_path)
+    assert list(plan.doubtful) == [pattern.format(x="col")]
+    assert plan.settled_by == [f"--err-pattern {shlex.quote(pattern)}"]
+    layout = planned(frame, tmp_path, err_pattern=[pattern]).check()
+    assert layout.errors == {"col": Bar("sigma", [pattern.format(x="col")])}
+    assert layout.values == ["col", "distance"]
+    frame[pattern.format(x="col")] -= 0.1
+    assert len(planned(frame, tmp_path).check().values) == 3
+
+
+@pytest.mark.parametrize("pattern", ["{x}_fehler", "fehler {x}", "{x}Unsicherheit"])
+def test_errors_in_another_language_are_refused_until_a_pattern_names_them(tmp_path, monkeypatch, capsys, pattern):
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame({name: numbers(j) for j, name in enumerate(("Wert", "Dichte", "c"))} | {"y": KIND})
+    columns = [pattern.format(x=name) for name in ("Wert", "Dichte")]
+    frame[columns] = np.column_stack([errors(1), errors(2)])
+    plan = planned(frame, tmp_path)
+    assert list(plan.doubtful) == columns
+    assert plan.settled_by == [f"--err-pattern {shlex.quote(pattern)}"]
+    assert not plan.notes
+    assert main(["fit", "t.csv", "--target", "y", "-o", "m", *LINEAR]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert main(shlex.split(line[line.index("gaussguru fit") :])[1:]) in (0, 3)
+    assert [bar.columns for bar in read_model("m").layout.errors.values()] == [[name] for name in columns]
+
+
+def test_names_with_the_same_ending_are_features_if_their_numbers_are_no_errors(tmp_path):
+    frame = pd.DataFrame({f"{name}{end}": numbers(j, 1, 9) for j, name in enumerate("ab") for end in ("", "_max")})
+    assert len(planned(frame.assign(y=KIND), tmp_path).check().values) == 4
+    frame = pd.DataFrame({name: numbers(j) for j, name in enumerate("ab")} | {"a_n": EVEN, "b_n": EVEN + 1, "y": KIND})
+    assert len(planned(frame, tmp_path).check().values) == 4
+
+
+@pytest.mark.parametrize("form", ["{:.2f}±{:.2f}", "{:.2f} +/- {:.2f}", "{:.2f}+-{:.2f}", "{0:.2f}(4)"])
+def test_values_with_errors_in_one_cell_are_refused(tmp_path, form):
+    cells = [form.format(*pair) for pair in zip(numbers(0), errors(0), strict=True)]
+    plan = planned(pd.DataFrame({"a": numbers(1), "b": cells, "y": KIND}), tmp_path)
+    with pytest.raises(TableError, match="'b' has values with errors in one cell: split the column"):
+        plan.check()
+
+
+def test_columns_of_another_sheet_are_shown_and_named(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("openpyxl")
+    monkeypatch.chdir(tmp_path)
+    with pd.ExcelWriter("t.xlsx") as book:
+        pd.DataFrame({"Study": ["a"], "PI": ["b"]}).to_excel(book, sheet_name="About", index=False)
+        pd.DataFrame({"a": numbers(0), "a_err": errors(0), "y": KIND}).to_excel(book, sheet_name="Data", index=False)
+    for command in (["columns"], ["fit", "-o", "m"]):
+        assert main([*command, "t.xlsx", "--target", "y"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "no column 'y' for --target; there are Study, PI; t.xlsx has 2 tables (About, Data)" in line
+        assert "--table NAME or NUMBER chooses" in line
+    assert main(["columns", "t.xlsx", "--target", "y", "--table", "Data", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["summary"] == "1 feature, 1 with errors"
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [("sloan", "run rerun camcol field plate mjd fiberID"), ("gaia", "ref_epoch"), ("census", "state county tract")],
+)
+def test_numbers_of_an_archive_are_identifiers_beside_its_columns(tmp_path, name, columns):
+    make, target, bars, _ = ARCHIVES[name]
+    added = {column: np.arange(N) // 2 % (3 + j) for j, column in enumerate(columns.split())}
+    plan = planned(make().assign(**added), tmp_path, target)
+    assert {*columns.split()} <= {column.name for column in plan.columns if column.role == "identifier"}
+    assert plan.check().values == [*bars]
+    alone = planned(pd.DataFrame({"a": numbers(0), **added, "y": KIND}), tmp_path)
+    assert alone.check().values == ["a", *columns.split()]
+
+
+def test_constants_are_ignored_with_their_errors(tmp_path):
+    frame = pd.DataFrame({"a": numbers(0), "b": 7, "c": 2016.0, "c_err": errors(1), "d": True, "y": KIND})
+    plan = planned(frame, tmp_path)
+    assert plan.check().numbers == ["a"]
+    assert [column.reason for column in plan.columns[1:3]] == ["constant", "constant"]
+    assert planned(frame, tmp_path, roles=["value:b"]).check().values == ["a", "b"]
+    with pytest.raises(TableError, match=r"no column for a feature beside the target 'y'; ignored: 'b' \(constant\)"):
+        planned(frame[["b", "y"]], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("mean", "spread", "pattern"),
+    [("mag_mean", "mag_sd", "{x}_sd"), ("mean_mag", "sd_mag", "sd_{x}"), ("Mean(mag)", "SD(mag)", "SD({x})"),
+     ("mag_avg", "mag_std", "{x}_std")],
+)  # fmt: skip
+def test_the_spread_of_readings_is_not_the_error_of_their_mean(tmp_path, mean, spread, pattern):
+    frame = pd.DataFrame({mean: numbers(0), spread: errors(0), "b": numbers(1), "y": KIND})
+    plan = planned(frame, tmp_path)
+    assert f"the spread of the readings with the mean {mean!r}, not the error of this mean" in plan.doubtful[spread][0]
+    assert plan.settled_by == [f"--err-pattern {shlex.quote(pattern)}"]
+    assert not plan.notes
+    assert not any(column.unit for column in plan.columns)
+    assert planned(frame, tmp_path, err_pattern=[pattern]).check().errors == {mean: Bar("sigma", [spread])}
+
+
+def test_columns_without_values_are_ignored(tmp_path):
+    plan = planned(pd.DataFrame({"a": numbers(0), "b": np.nan, "c": ["...", "…"] * 30, "y": KIND}), tmp_path)
+    assert plan.check().values == ["a"]
+    assert [column.reason for column in plan.columns[1:3]] == [f"no value in the first {N} rows"] * 2
+    frame = pd.DataFrame({"a": np.where(EVEN, "...", "1.5"), "a_err": 0.1, "y": KIND})
+    assert planned(frame, tmp_path).columns[0].missing == N // 2
+
+
+def test_a_second_header_is_refused(tmp_path):
+    frame = pd.DataFrame({"GEO_ID": [f"{i}US" for i in range(N)], "B19013_001E": EVEN, "B19013_001M": 7, "y": KIND})
+    titles = pd.DataFrame([["Geography", "Estimate!!Total", "Margin of Error!!Total", "class"]], columns=frame.columns)
+    with pytest.raises(TableError, match=r"'Estimate!!Total' in row 1, .* row 1 looks like a second header"):
+        planned(pd.concat([titles, frame]), tmp_path)
+
+
+def test_columns_shows_decimal_commas(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    pd.DataFrame({"a": numbers(0), "k": EVEN, "y": KIND}).to_csv("t.csv", sep=";", decimal=",", index=False)
+    assert main(["columns", "t.csv", "--target", "y"]) == 0
+    assert "is it a decimal comma? Then give --decimal ," in capsys.readouterr().out
+    assert main(["columns", "t.csv", "--target", "y", "--decimal", ","]) == 0
+    assert "decimal comma" not in capsys.readouterr().out
+
+
+LEAKS = {
+    "a copy": (np.where(EVEN, "b", "a"), True),
+    "a code": (EVEN * 3, True),
+    "a truth value": (EVEN == 1, True),
+    "a nearly perfect code": (np.where(np.arange(4 * N) == 7, 0, np.tile(EVEN, 4)), True),
+    "a score": (EVEN + 0.9 * np.random.default_rng(0).random(N), True),
+    "a score below and above": (np.where(EVEN, 1, -1) * np.random.default_rng(0).random(N), True),
+    "a score with one error": (
+        np.where(np.arange(N) == 7, 0.5, EVEN + 0.9 * np.random.default_rng(0).random(N)),
+        False,
+    ),
+    "a good feature": (5 * EVEN + np.random.default_rng(0).standard_normal(N) * 2, False),
+    "levels": (np.arange(N) % 7, False),
+    "few rows": (np.where(np.arange(N) < 40, EVEN, np.nan), False),
+}
+
+
+@pytest.mark.parametrize("name", LEAKS)
+def test_a_feature_that_alone_tells_the_label_is_named(tmp_path, name):
+    column, leaks = LEAKS[name]
+    labels = np.tile(KIND, len(column) // N)
+    frame = pd.DataFrame({"a": np.random.default_rng(1).random(len(column)), "b": column, "y": labels})
+    plan = planned(frame, tmp_path)
+    assert plan.check().numbers[0] == "a"
+    found = [note for note in plan.notes if note.startswith("LABEL LEAK? 'b' alone") and "--drop 'b'" in note]
+    assert len(found) == leaks
+    assert not any("'a'" in note for note in plan.notes)
+
+
+def test_rare_classes_are_no_leaks(tmp_path):
+    frame = pd.DataFrame({"a": np.arange(N)[::-1] ** 2, "y": np.where(np.arange(N) < 3, "u", "v")})
+    assert not any("LEAK" in note for note in planned(frame, tmp_path).notes)
+
+
+def test_the_side_without_errors_and_all_replicates_are_named(tmp_path):
+    frame = pd.DataFrame({"F1": numbers(0), "e_F1": np.where(EVEN, np.nan, 0.1), "E_F1": errors(0), "y": KIND})
+    assert list(planned(frame, tmp_path).doubtful) == ["e_F1"]
+    frame = pd.DataFrame({f"r{j}": numbers(9, 5) + numbers(j, 0.1) for j in (1, 2, 3)} | {"y": KIND})
+    assert list(planned(frame, tmp_path).doubtful) == ["r1", "r2", "r3"]
+
+
+def test_the_separator_in_the_first_line_of_excel_is_used(tmp_path):
+    rows = "".join(f"{i},5;{i * i};{'uv'[i % 2]}\n" for i in range(9))
+    (tmp_path / "t.csv").write_text("sep=;\na, in %;b;y\n" + rows)
+    table = open_table(str(tmp_path / "t.csv"), decimal=",")
+    data = read_all(table, Plan.of(table, "y").check())
+    table.close()
+    np.testing.assert_array_equal(data.X, [[i + 0.5, i * i] for i in range(9)])
+    (tmp_path / "t.csv").write_text("sep=;\n")
+    with pytest.raises(TableError, match=r"t\.csv"):
+        plan_of(tmp_path / "t.csv", "y")
+
+
 LINEAR = ["--folds", "2", "--classifier", "error-bars", "--model", "linear"]
 DOUBTS = {
     "errors of nothing": ({"x_sigma": errors(1)}, "x_sigma", "--drop 'x_sigma'"),
     "a flag of nothing": ({"quality_flag": EVEN}, "quality_flag", "--drop 'quality_flag'"),
     "one side": ({"a_err1": errors(1)}, "a_err1", "--drop 'a_err1'"),
     "two kinds": ({"a_err": errors(1), "a_sd": errors(2)}, "a_sd", "--drop 'a_sd'"),
+    "-1 of errors": ({"a_err": np.where(np.arange(N) % 9, errors(2), -1.0)}, "a_err", "--na=-1"),
+    "UKIDSS": ({"b": np.where(EVEN, -999999488.0, numbers(2))}, "b", "--na=-999999488"),
     "row numbers": ({"nth": np.arange(N) + 7}, "nth", "--drop 'nth'"),
     "long integers": ({"spectrum": many_digits(3)}, "spectrum", "--drop 'spectrum'"),
     "-9999": ({"b": np.where(EVEN, -9999.0, numbers(2))}, "b", "--na=-9999"),
@@ -203,7 +403,7 @@ DOUBTS = {
     "99 of 99": ({"a_err": np.where(EVEN, 99.0, errors(2))}, "a_err", "--na=99"),
     "replicates": ({f"r{j}": numbers(9, 5) + numbers(j, 0.1) for j in (1, 2, 3)}, "r1", "--replicates 'r{1,2,3}'"),
     "no error": ({"a_err": np.where(EVEN, np.nan, errors(2))}, "a_err", "--missing-error unmeasured"),
-    "interval": ({"a_upper": numbers(0) + 1, "a_lower": numbers(0) - 1}, "a_upper", "--error-level 0.68"),
+    "interval": ({"a_upper": numbers(0) + 1, "a_lower": numbers(0) - 1}, "a_upper", "--error-level LEVEL"),
     "units": ({"a [mJy]": numbers(3), "a_err [s]": errors(1)}, "a_err [s]", "--drop 'a_err [s]'"),
 }  # fmt: skip
 
@@ -222,6 +422,10 @@ def test_a_doubtful_column_is_refused_until_it_is_named(tmp_path, monkeypatch, c
     assert repr(doubtful) in line
     assert option in line
     command = shlex.split(line[line.index("gaussguru fit") :])
+    if "LEVEL" in command:
+        assert main(command[1:]) == 2
+        assert "Invalid value for '--error-level'" in capsys.readouterr().err
+        command[command.index("LEVEL")] = "0.95"
     assert main(command[1:]) in (0, 3)
 
 

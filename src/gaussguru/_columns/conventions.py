@@ -5,6 +5,7 @@ only if the table has that feature. Names are compared without case, units in br
 """
 
 import re
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -29,12 +30,15 @@ class Rule(NamedTuple):
 
 
 _ERROR = r"(?:err|error|unc|uncertainty|uncert|sigma|std|stddev|stdev|sd|se|sem|stderr|std_err|std_error)"
+_SPREAD = r"(?:sd|std|stdev|stddev|std_dev)"
 _UP, _DOWN = r"(?:1|_?hi|_?high|_?up|_?upper|_?plus|_?pos|_?p)", r"(?:2|_?lo|_?low|_?lower|_?minus|_?neg|_?m)"
 
 # Roles: sigma (standard deviations), upper and lower (sides of an error), high and low (ends of an interval of 68 %),
 # end+ and end- (ends of an interval of unknown level), margin (half of an interval of 90 %), variance, precision
 # (1 / variance), limit- (-1 for an upper limit), limit+ (1 for an upper limit), limit< ("<" for an upper limit),
-# correlation (of two features), flag (not a feature, whatever it holds), note (the same if it holds text or integers).
+# correlation (of two features), flag (not a feature, whatever it holds), note (the same if it holds text or integers),
+# maybe (doubtful errors, unless some are negative), spread (of readings whose mean is the feature: doubtful, too),
+# identifier (of no feature, if other columns are of the convention).
 CONVENTIONS: dict[str, tuple[Rule, ...]] = {
     "NASA Exoplanet Archive": (
         Rule(r"(.+?)_?err1", r"\1", "upper"),
@@ -52,26 +56,38 @@ CONVENTIONS: dict[str, tuple[Rule, ...]] = {
         Rule(r"(.+)_error", r"\1", "sigma"),
         Rule(r"(.+)_over_error", r"\1", "flag"),
         Rule(r"(.+)_corr", r"\1", "correlation"),
+        Rule(r"ref_epoch", "", "identifier"),
     ),
     "SDSS": (
         Rule(r"(.+?)err_(\w+)", r"\1_\2", "sigma"),
         Rule(r"(.+?)_?ivar_(\w+)", r"\1_\2", "precision"),
+        Rule(r"run|rerun|camcol|field|obj|plate|mjd|fiber(?:id)?", "", "identifier"),
     ),
     "2MASS and WISE": (
         Rule(r"(w\d)sig(m\w*)", r"\1\2", "sigma"),
         Rule(r"([jhk])_msigcom", r"\1_m", "sigma"),
+        Rule(r"([jhk]_m)sig(_2mass)", r"\1\2", "sigma"),
         Rule(r"([jhk])_cmsig", r"\1_m", "flag"),
+        Rule(r"sig(?:ra|dec|radec)", "ra", "flag"),
         Rule(r"(w\d)(?:snr|rchi2|sat|flg|cc_map)", r"\1mpro", "flag"),
     ),
-    "Chandra": (Rule(r"(.+)_hilim", r"\1", "high"), Rule(r"(.+)_lolim", r"\1", "low")),
+    "Chandra": (
+        Rule(r"(.+)_hilim(_[bsmhuw])?", r"\1\2", "high"),
+        Rule(r"(.+)_lolim(_[bsmhuw])?", r"\1\2", "low"),
+    ),
     "census": (
         Rule(r"m_(.+)", r"\1", "margin"),
         Rule(r"(.+)_moe", r"\1", "margin"),
-        Rule(r"([a-z]\d+\w*_\d+)m", r"\1e", "margin"),
-        Rule(r"([a-z]\d+\w*_\d+)(?:ea|ma)", r"\1e", "flag"),
+        Rule(r"([a-z]+\d+\w*_\d+p?)m", r"\1e", "margin"),
+        Rule(r"([a-z]+\d+\w*_\d+p?)(?:ea|ma)", r"\1e", "flag"),
         Rule(r"margin_of_error(!!.+)", r"estimate\1", "margin"),
+        Rule(r"us|region|division|state|county|county_subdivision|place|tract|block_group", "", "identifier"),
     ),
     "errors by name": (
+        *(
+            Rule(rf"(.+?)_{_SPREAD}|{_SPREAD}_(.+)", mean, "spread")
+            for mean in (r"\1\2_mean", r"mean_\1\2", r"\1\2_avg")
+        ),
         Rule(rf"(.+?)_{_ERROR}", r"\1", "sigma"),
         Rule(r"(.+?)(?:err|error)", r"\1", "sigma"),
         Rule(rf"{_ERROR}_(.+)", r"\1", "sigma"),
@@ -91,18 +107,28 @@ CONVENTIONS: dict[str, tuple[Rule, ...]] = {
         Rule(r"(.+?)_limit", r"\1", "limit-"),
         Rule(r"(.+?)_(?:uplim|ulim|upper_limit|is_upper_limit)", r"\1", "limit+"),
         Rule(r"(.+?)_(?:flag|flags|quality|qual|ref|reference|note|notes|unit|units)", r"\1", "note"),
+        Rule(r"(?:delta|[dδ∆])_?(.+)", r"\1", "maybe"),
     ),
 }
 # One search that tells most names that no rule is for: rules need one of these.
 _HINT = re.compile(
     r"err|unc|sig|std|sd$|se$|sem$|±|\+|lim$|corr$|var|moe$|margin|plus$|pos$|minus$|neg$|upper$|lower$|hi(?:gh)?$|lo(?:w)?$"
     r"|[ul]b$|16$|84$|flag|flg$|qual|ref|note|unit|snr$|chi2$|sat$|map$|solnid$|^(?:pl|st|sy)_\w+(?:n|str)$|^[a-z]_|^sd_|^se_"
-    r"|^[a-z]\d+\w*_\d+[em]?[am]$"
+    r"|^[a-z]+\d+\w*_\d+p?[em]?[am]$|(?:hi|lo)lim|^[dδ∆]"
 )
+# Statistics of a column, whose name in brackets is no unit.
+FUNCTION = re.compile(rf"(?i)^\s*(mean|avg|{_ERROR})\(([^()]+)\)\s*$")
 # Names of values beside which errors of all kinds, or those of a mean only, have the shorter name.
 _ALIASES, _MEANS = ("{}", "{}_value", "{}_val", "{}_estimate"), ("{}_mean", "mean_{}", "{}_avg")
 _OF_MEANS = re.compile(r".*(?:se|sem|err|error|moe|unc)$")
 _PAIRS = {"upper": "lower", "lower": "upper", "high": "low", "low": "high", "end+": "end-", "end-": "end+"}
+_DOUBTFUL = {
+    "maybe": "may hold the errors of {!r}",
+    "spread": "looks like the spread of the readings with the mean {!r}, not the error of this mean, which is "
+    "smaller by the square root of their number: divide by it first, if so",
+}
+# Kinds of columns that rules of a role are not for.
+_KINDS_OF_VALUES = {"note": ("number", "signed"), "maybe": ("signed", "text")}
 _KINDS = {"margin": "sigma", "sigma": "sigma", "variance": "variance", "precision": "precision"}
 
 # Names that are those of identifiers, and those that are if the column has as many different entries as rows.
@@ -118,7 +144,10 @@ _MAYBE_IDENTIFIER = re.compile(
 _RIGHT_ASCENSION = re.compile(r"_?ra(?:j2000|j|_?deg|_?icrs|_?str|_?j2000|_?epoch2000|hms)?|right_ascension|rajd")
 _DECLINATION = re.compile(r"_?de?c?(?:j2000|j|_?deg|_?icrs|_?str|_?j2000|_?epoch2000|dms)|_?dec?|declination|decjd")
 _LOOKS = {
-    "errors": re.compile(rf"(?:.*_)?{_ERROR}(?:\d|_.*)?|.+(?:err|error)(?:\d|_.*)?|.+_ivar(?:_.*)?|e_.+|.*_moe|.*±.*"),
+    "errors": re.compile(
+        rf"(?:.*_)?{_ERROR}(?:\d|_.*)?|.+(?:err|error)(?:\d|_.*)?|.+_ivar(?:_.*)?|e_.+|.*_moe|.*±.*"
+        r"|(?:[bc]|dp|s)\d{2,}\w*_\d{3,}p?m"
+    ),
     "a limit flag": re.compile(r".+_(?:lim|limit)(?:_?flag)?|l_.+|.*_u(?:p)?lim|.+(?:hi|lo)lim"),
     "a correlation": re.compile(r".+_corr|corr_.+"),
     "a flag": re.compile(r"(?:.*_)?(?:flag|flags|flg|quality|qual)(?:_.*)?"),
@@ -131,7 +160,8 @@ class ColumnRoles:
 
     ``errors`` has the errors of features; ``limits`` their limit flags, as column and coding ("-", "+" or "<", the mark
     of an upper limit); ``correlations`` two features and the column; ``ignored`` and ``doubtful`` the reasons why a
-    column is not a feature, or might not be one; ``used`` the conventions by column.
+    column is not a feature, or might not be one; ``settled_by`` the options that settle doubts, of those that --drop is
+    not for; ``used`` the conventions by column.
     """
 
     errors: dict[str, Bar] = field(default_factory=dict)
@@ -139,6 +169,7 @@ class ColumnRoles:
     correlations: list[tuple[str, str, str]] = field(default_factory=list)
     ignored: dict[str, str] = field(default_factory=dict)
     doubtful: dict[str, str] = field(default_factory=dict)
+    settled_by: dict[str, str] = field(default_factory=dict)
     used: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -151,7 +182,11 @@ class ColumnRoles:
 
 @lru_cache(maxsize=1 << 16)
 def plain(name: str) -> str:
-    """Return a name in lower case, without a unit in brackets at its end, with underscores between words."""
+    """Return a name in lower case, without a unit in brackets at its end, with underscores between words.
+
+    Mean(x) is mean_x.
+    """
+    name = FUNCTION.sub(r"\1_\2", name)
     bare = re.sub(r"\s*(?:\[[^\]]*\]|\([^)]*\))\s*$", "", name.strip()) if name[-1:] in "])" else name.strip()
     return re.sub(r"[\s.\-/:]+", "_", (bare or name).lower())
 
@@ -200,9 +235,9 @@ def pattern_rule(pattern: str) -> Rule:
 def _rules(convention: str, patterns: Iterable[str]) -> list[tuple[re.Pattern[str], Rule, str]]:
     """Return rules with the names of their conventions, those of given patterns first."""
     if convention == "auto":
-        rules = [(rule, source) for source, group in CONVENTIONS.items() for rule in group]
+        rules = [(rule, source) for source, group in CONVENTIONS.items() for rule in group if rule.feature]
     elif convention in CONVENTIONS:
-        rules = [(rule, convention) for rule in CONVENTIONS[convention]]
+        rules = [(rule, convention) for rule in CONVENTIONS[convention] if rule.feature]
     elif isinstance(convention, str) and "{x}" in convention:
         patterns, rules = [*patterns, convention], []
     else:
@@ -239,7 +274,8 @@ def column_roles(
     dropped : iterable of str
         Columns to ignore, with their errors.
     kind : callable, optional
-        Returns "text", "integer", "number", "unique" (texts or integers, as many as rows) or None for a column.
+        Returns "text", "integer", "number", "signed" (numbers, some of them negative), "unique" (texts or integers, as
+        many as rows) or None for a column.
     level : bool, default=False
         Whether the level of intervals is known.
 
@@ -260,6 +296,9 @@ def column_roles(
             roles.correlations.append((one, other, column))
         elif role in ("flag", "note"):
             roles.ignored[column] = f"flag or note of {feature!r}"
+        elif role in _DOUBTFUL:
+            roles.doubtful[column] = _DOUBTFUL[role].format(feature)
+            roles.settled_by[column] = f"--err-pattern {shlex.quote(source)}"
         elif role in of:
             roles.doubtful[column] = f"is beside {of[role][0]!r}: column {feature!r} has two kinds of errors"
         else:
@@ -291,7 +330,10 @@ def _of(column: str) -> str:
 def _matches(
     names: _Names, rules: list[tuple[re.Pattern[str], Rule, str]], fixed: set[str], kind: Callable[[str], str | None]
 ) -> dict[str, tuple[str, str, str]]:
-    """Return feature, role and convention of every column that a rule holds for; the first rule counts."""
+    """Return feature, role and convention of every column that a rule holds for; the first rule counts.
+
+    Doubtful errors have the pattern of their names in place of the convention.
+    """
     given = [rule for rule in rules if rule[2] not in CONVENTIONS]
     found: dict[str, tuple[str, str, str]] = {}
     for column in names.columns:
@@ -302,7 +344,7 @@ def _matches(
             match = pattern.fullmatch(column)
             if match is None and source != "VizieR":  # which tells e_x and E_x apart
                 match = pattern.fullmatch(name)
-            if match is None or (rule.role == "note" and kind(column) == "number"):
+            if match is None or kind(column) in _KINDS_OF_VALUES.get(rule.role, ()):
                 continue
             other = match.expand(rule.feature)
             if rule.role == "correlation":
@@ -311,12 +353,19 @@ def _matches(
             else:
                 feature = names.feature(other, column, spelt=source not in CONVENTIONS)
             if feature is not None:
-                found[column] = feature, rule.role, source
+                found[column] = feature, rule.role, _pattern(column, match) if rule.role in _DOUBTFUL else source
                 break
-            if source not in CONVENTIONS:
+            if source not in CONVENTIONS and not source.replace("{x}", "").isalpha():  # "d{x}" is not for "distance"
                 found[column] = "", rule.role, source
     # Errors of errors, and errors of flags, are none.
     return {column: match for column, match in found.items() if match[0] not in found}
+
+
+def _pattern(column: str, match: re.Match[str]) -> str:
+    """Return the name of a column with "{x}" in place of the name of its feature."""
+    lower, name = column.lower(), next(filter(None, match.groups()), "").lower()
+    place = lower.find(name) if match.string.lower().startswith(name) else lower.rfind(name)
+    return f"{column[:place]}{{x}}{column[place + len(name) :]}"
 
 
 def _resolve(roles: ColumnRoles, feature: str, of: dict[str, tuple[str, str]], level: bool) -> None:
@@ -332,9 +381,10 @@ def _resolve(roles: ColumnRoles, feature: str, of: dict[str, tuple[str, str]], l
             upper = "end+" if role.startswith("end") else upper
             if upper == "end+" and not level:
                 roles.doubtful[column] = (
-                    f"looks like an end of an interval of {feature!r}, of a level that --error-level must give, "
-                    "0.68 for one standard deviation to either side"
+                    f"looks like an end of an interval of {feature!r}, of a level that --error-level must give: "
+                    "0.6827 for one standard deviation to either side, 0.9, 0.95 or 0.9545 as the table's source says"
                 )
+                roles.settled_by[column] = "--error-level LEVEL"
                 continue
             bars[kind] = Bar(kind, [of[upper][0], of[_PAIRS[upper]][0]])
         elif source == "VizieR":
@@ -359,8 +409,10 @@ def _add_ignored(names: _Names, fixed: set[str], kind: Callable[[str], str | Non
     )
     if first and second:
         roles.ignored.update(dict.fromkeys([*first, *second], "position"))
+    rules = (rule for source in {*roles.used.values()} for rule in CONVENTIONS.get(source, ()) if not rule.feature)
+    administrative = re.compile("|".join([_IDENTIFIER.pattern, *(rule.pattern for rule in rules)]))
     for column in columns:
-        sure, maybe = (pattern.fullmatch(names.plain[column]) for pattern in (_IDENTIFIER, _MAYBE_IDENTIFIER))
+        sure, maybe = (pattern.fullmatch(names.plain[column]) for pattern in (administrative, _MAYBE_IDENTIFIER))
         if column not in roles.errors and (sure or (maybe and kind(column) == "unique")):
             roles.ignored.setdefault(column, "identifier")
 

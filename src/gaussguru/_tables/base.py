@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # Bytes of numbers, or of lines of libsvm, that are passed on together.
 BLOCK = 1 << 22
 # How a table says that there is no value, as a label or as a number. "None" is a word.
-NO_VALUE = [*pyarrow.csv.ConvertOptions().null_values, "<NA>"]
+NO_VALUE = [*pyarrow.csv.ConvertOptions().null_values, "<NA>", "...", "\u2026"]
 # Rows, and bytes of them, of which a table of another format shows what its columns hold.
 PEEK_ROWS, PEEK_BYTES = 100_000, 1 << 26
 # Columns that are compared with a name that is not there, and the longest of them: the comparison is quadratic in it.
@@ -92,7 +92,7 @@ class Table(ABC):
             return
         near = nearest(name, self.columns)
         meant = f"did you mean {near!r}?" if near else f"there are {self.some_columns()}"
-        raise TableError(f"{self.name} has no column {quoted(name)} for {role}; {meant}")
+        raise TableError("; ".join([f"{self.name} has no column {quoted(name)} for {role}; {meant}", *self.notes]))
 
     def some_columns(self) -> str:
         """Return the names of the first columns."""

@@ -53,7 +53,12 @@ class Csv(Table):
         text = head.decode()
         if not text.strip():
             raise TableError(f"{name} is empty; a header with the names of the columns is expected")
-        line = next(line for line in io.StringIO(text, newline=None) if line.strip())
+        if found := _SEPARATOR_LINE.match(head):  # of Excel
+            sep = sep or found[1].decode()
+            stream.read(found.end())
+            head, is_all = _first_lines(name, stream, limits.line)
+            text = head.decode()
+        line = next((line for line in io.StringIO(text, newline=None) if line.strip()), "")
         bare = re.sub(r'"[^"]*"', "", line)
         self.sep = sep or about.get("delimiter", " " if about else None) or max(SEPARATORS, key=bare.count)
         self._decimal = decimal
@@ -255,6 +260,9 @@ class _Texts:
 
     def __getitem__(self, place: tuple[int, int]) -> Any:
         return self._batch.column(int(place[1]))[int(place[0])].as_py()
+
+
+_SEPARATOR_LINE = re.compile(rb"(?i)\s*+sep=([\x20-\x7e\t])[\r\n]+")
 
 
 def _take_comments(name: str, stream: Stream, longest: int) -> bytes:

@@ -22,8 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gaussguru._columns import Bar, ColumnRoles, column_roles
-from gaussguru._columns.conventions import NINETY_PERCENT
-from gaussguru._columns.measured import LARGEST, REPLICATES
+from gaussguru._columns.conventions import FUNCTION, LONGEST_NAME, NINETY_PERCENT
+from gaussguru._columns.measured import KINDS, LARGEST, REPLICATES
+from gaussguru._tables.delimited import COMMA
 from gaussguru._tables.files import Libsvm, Table, TableError, quoted
 from gaussguru._tables.layout import Layout
 
@@ -36,16 +37,22 @@ __all__ = ["ColumnPlan", "Options", "Plan"]
 FEW = 20
 # Levels of a category: at most, and the rows that there must be for each.
 MOST_LEVELS, ROWS_PER_LEVEL = 20, 5
+# Rows with a feature that must be there before it may be said to tell the label, those of them beside the largest
+# class, and the features that are named.
+LEAK_ROWS, LEAK_OTHERS, MOST_LEAKS = 50, 5, 4
 # The least of integers that may be identifiers: all different, and so many digits.
 LONG = 10**7
 # Numbers by which archives say that there is no value; from HUGE on, up to what is an error, any number is one.
 NO_NUMBERS = {
     *(sign * float(text) for text in ("99", "99.9", "99.99", "99.999", "999", "999.9", "999.99", "9999", "99999",
                                       "9999.99", "99.9999", "999.999", "999999") for sign in (1, -1)),
-    *(-float(str(digit) * 9) for digit in range(2, 10)),
+    *(-float(str(digit) * 9) for digit in range(2, 10)), float(np.float32(-999999488)),
 }  # fmt: skip
 HUGE = 1e20
 _NUMBER = re.compile(r"\s*[-+]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][-+]?\d+)?\s*")
+_WITH_COMMA = re.compile(r"\s*[-+]?\d*,\d+\s*")
+# The same with an error: 12.3±0.4, 12.3 +/- 0.4, 12.3(4).
+_WITH_ERROR = re.compile(rf"{_NUMBER.pattern}(?:(?:±|\+/?[-\u2212]){_NUMBER.pattern}|\([\d.,]+\)\s*)")
 # Characters of the list of doubtful columns, and of a command, in an error of one line.
 MOST_WORDS, MOST_COMMAND = 450, 350
 # Number of columns that may be replicates, and their least correlation.
@@ -137,7 +144,7 @@ class Plan:
         if isinstance(table, Libsvm):
             _check_libsvm(table, target, options)
             return cls(table.name, Layout([], missing="error"))
-        return _Planner(table, _checked_target(table, target, options), options).plan()
+        return _Planner(table, _checked_target(table, target, options), options, table.peek()).plan()
 
     @property
     def summary(self) -> str:
@@ -250,19 +257,34 @@ def _checked_target(table: Table, target: str | None, options: Options) -> str:
 class _Planner:
     """A table with its first rows, and options, from which a plan is made."""
 
-    def __init__(self, table: Table, target: str, options: Options) -> None:
-        self.table, self.target, self.options = table, target, options
-        self.shown = table.peek()
+    def __init__(self, table: Table, target: str, options: Options, shown: Any) -> None:
+        self.table, self.target, self.options, self.shown = table, target, options, shown
         self.n = self.shown.num_rows
         self.alone = {target: "target"} | {name: role for name, role in
                       ((options.weights, "weight"), (options.groups, "group")) if name}  # fmt: skip
         self.columns = [name for name in table.columns if name and name not in self.alone]
         self.doubtful: dict[str, tuple[str, list[str]]] = {}
         self.named = {*options.features, *options.values, *options.categories}
-        self.notes: list[str] = []
+        self.notes = self._notes_on_texts()
 
     def plan(self) -> Plan:
-        table, options = self.table, self.options
+        """Return the plan of the table."""
+        roles = self._roles()
+        ignored = dict(roles.ignored)
+        layout = self._layout(roles, ignored)
+        if layout.missing == "unmeasured" and self.options.missing_error is None:
+            self._check_missing_errors(layout)
+        if layout.missing == "error" and self.options.missing is None:  # what stands for no value is then none
+            for _, settling in self.doubtful.values():
+                settling.extend(["--missing unmeasured"] * any(part.startswith("--na") for part in settling))
+        if self.options.drop_doubtful:
+            return self._without_doubtful()
+        notes = [*self.notes, *self._notes(roles, layout)]
+        return Plan(self.table.name, layout, self._rows(layout, ignored), self.doubtful, self.n, notes)
+
+    def _roles(self) -> ColumnRoles:
+        """Return the roles of columns by their names and kinds; add their doubts."""
+        options = self.options
         try:
             roles = column_roles(
                 self.columns,
@@ -273,62 +295,77 @@ class _Planner:
                 level=options.error_level is not None or options.error_factor is not None,
             )
         except ValueError as error:
-            raise TableError(f"{table.name}: {error}") from None
+            raise TableError(f"{self.table.name}: {error}") from None
         self._check_limit_flags(roles)
         for name, reason in roles.doubtful.items():
-            level = "--error-level 0.68" if "--error-level" in reason else _drop(name)
-            self.doubtful[name] = reason, [level]
-        ignored = dict(roles.ignored)
-        not_values = roles.not_values
+            self.doubtful[name] = reason, [roles.settled_by.get(name, _drop(name))]
+        return roles
+
+    def _layout(self, roles: ColumnRoles, ignored: dict[str, str]) -> Layout:
+        """Return the layout; add to the ignored columns, and doubts."""
+        options, not_values = self.options, roles.not_values
         replicates = self._named_replicates(not_values)
         columns = [name for name in self.columns if name not in not_values and name not in self.doubtful]
         columns = list(dict.fromkeys(options.features)) or columns
         values, categories = self._split(columns, roles, ignored, {name for of in replicates.values() for name in of})
-        errors = self._bars(roles, values, ignored)
-        errors |= self._replicated(replicates, values)
-        if options.err_pattern and options.errors and not errors:
-            raise TableError(
-                f"{table.name} has no column whose name is that of a feature in {', '.join(options.err_pattern)} "
-                "(--err-pattern)"
-            )
+        errors = self._bars(roles, values, ignored) | self._replicated(replicates, values)
         limits = {name: flag for name, flag in roles.limits.items() if name in values and options.errors}
         correlations = [pair for pair in roles.correlations if {*pair[:2]} <= errors.keys() and not limits]
         if options.features:  # what is not chosen is not asked about
             self.doubtful = {name: doubt for name, doubt in self.doubtful.items() if name in values}
-        if not values and not categories and not self.doubtful:
-            raise TableError(f"{table.name} has no column for a feature beside the target {self.target!r}")
         missing = options.missing or ("unmeasured" if errors or limits else "error")
-        if missing == "mean" and (errors or limits):
-            raise TableError("--missing mean is for tables without errors; 'unmeasured' puts the mean with its error")
-        for name in options.log:
-            if name not in values:
-                raise TableError(f"{table.place(name)} is no feature with numbers, for --log")
         layout = Layout(
             values, errors, limits, correlations, categories, list(options.log), list(map(float, options.na)),
             missing, options.missing_error or "refuse", self.target, options.weights, options.groups,
         )  # fmt: skip
-        if missing == "unmeasured" and options.missing_error is None:
-            self._check_missing_errors(layout)
-        if missing == "error" and options.missing is None:  # what stands for no value is then none
-            for _, settling in self.doubtful.values():
-                settling.extend(["--missing unmeasured"] * any(part.startswith("--na") for part in settling))
-        if options.drop_doubtful:
-            return self._without_doubtful()
-        notes = [*self.notes, *self._notes(roles, layout)]
-        return Plan(table.name, layout, self._rows(layout, ignored), self.doubtful, self.n, notes)
+        self._check_options(layout, ignored)
+        return layout
+
+    def _check_options(self, layout: Layout, ignored: dict[str, str]) -> None:
+        """Raise if there is no feature, or options are not for this layout."""
+        name, options = self.table.name, self.options
+        if options.err_pattern and options.errors and not layout.errors:
+            raise TableError(
+                f"{name} has no column whose name is that of a feature in {', '.join(options.err_pattern)} "
+                "(--err-pattern)"
+            )
+        if not layout.values and not layout.categories and not self.doubtful:
+            reasons = ", ".join(f"{quoted(column)} ({reason})" for column, reason in [*ignored.items()][:5])
+            raise TableError(
+                f"{name} has no column for a feature beside the target {self.target!r}"
+                + (f"; ignored: {reasons}" if reasons else "")
+            )
+        if layout.missing == "mean" and (layout.errors or layout.limits):
+            raise TableError("--missing mean is for tables without errors; 'unmeasured' puts the mean with its error")
+        for column in options.log:
+            if column not in layout.values:
+                raise TableError(f"{self.table.place(column)} is no feature with numbers, for --log")
 
     def _without_doubtful(self) -> Plan:
         """Return the plan of the table without the columns that --drop would settle; the others stay doubtful."""
         gone = [name for name, (_, given) in self.doubtful.items() if any(part.startswith("--drop") for part in given)]
         options = replace(self.options, drop=[*self.options.drop, *gone], drop_doubtful=bool(gone))
-        planner = _Planner.__new__(_Planner)
-        planner.__dict__.update(self.__dict__, options=options, doubtful={}, notes=[])
-        if not gone:
-            planner.options = replace(self.options, drop_doubtful=False)
-        return planner.plan()
+        return _Planner(self.table, self.target, options, self.shown).plan()
+
+    def _notes_on_texts(self) -> list[str]:
+        """Return advice on decimal commas; raise if the first row looks like a second header."""
+        texts = {name: column for name, column in zip(self.shown.column_names, self.shown.columns, strict=True)
+                 if pa.types.is_string(column.type)}  # fmt: skip
+        rest = {name: column.slice(1) for name, column in texts.items() if column.is_valid()[:1].to_pylist() == [True]}
+        below = [name for name, column in rest.items()
+                 if _matches(column, _NUMBER) and not _matches(texts[name].slice(0, 1), _NUMBER)]  # fmt: skip
+        if len(below) > 1 and len(texts) == self.shown.num_columns:
+            raise TableError(
+                f"{self.table.place(below[0])} has {quoted(texts[below[0]][0].as_py())} in row 1, and numbers below: "
+                "row 1 looks like a second header; remove it from the file"
+            )
+        commas = [name for name, column in texts.items() if _matches(column, _WITH_COMMA)]
+        if not commas:
+            return []
+        return [f"{_named(commas)} has texts such as {self.shown[commas[0]].drop_null()[0].as_py()!r}: {COMMA}"]
 
     def _kind(self, name: str) -> str:
-        """Return the kind of a column by its first rows: "text", "integer", "number", "unique" or "empty"."""
+        """Return the kind of a column by its first rows, as :func:`column_roles` needs it, or "empty"."""
         column = self.shown[name]
         if column.null_count == self.n:
             return "empty"
@@ -338,12 +375,17 @@ class _Planner:
             return "unique" if self.n >= FEW and pc.count_distinct(column).as_py() == self.n else "text"
         if pa.types.is_int64(column.type):
             return "unique" if self.n > 1 and pc.count_distinct(column).as_py() == self.n else "integer"
-        return "integer" if pa.types.is_boolean(column.type) else "number"
+        if pa.types.is_boolean(column.type):
+            return "integer"
+        return "signed" if (pc.min(column).as_py() or 0) < 0 else "number"
 
     def _is_broken(self, column: Any) -> bool:
         """Return whether a text column is one of numbers in which some cells are broken."""
-        texts = column.drop_null().slice(0, 200).to_pylist()
-        return bool(texts) and 2 * sum(_NUMBER.fullmatch(text) is not None for text in texts) >= len(texts)
+        return _matches(column, _NUMBER)
+
+    def _has_errors_in_cells(self, column: Any) -> bool:
+        """Return whether the cells of a text column have values with errors."""
+        return pa.types.is_string(column.type) and _matches(column, _WITH_ERROR)
 
     def _check_limit_flags(self, roles: ColumnRoles) -> None:
         """Take limit flags for values where they hold anything else, and for marks where they are texts."""
@@ -368,6 +410,9 @@ class _Planner:
             column = self.shown[name]
             if name in replicated:
                 values.append(name)
+            elif name not in self.named and self._has_errors_in_cells(column):
+                reason = "has values with errors in one cell: split the column into one of values and one of errors"
+                self.doubtful[name] = reason, [_drop(name)]
             elif name in options.categories or (self._kind_is_text(column) and name not in options.values):
                 levels = sorted(
                     text for text in pc.unique(pc.cast(column, pa.string())).to_pylist() if text is not None
@@ -390,16 +435,27 @@ class _Planner:
                     )
                 else:
                     ignored[name] = "identifier" if len(levels) > self.n / 2 else "text of many levels"
+            elif name not in self.named and column.null_count == self.n > 0:
+                ignored[name] = f"no value in the first {self.n} rows"
+            elif name not in self.named and self._is_constant(column):
+                ignored[name] = "constant"
             else:
                 values.append(name)
                 if name not in self.named:
                     self._doubt(name, column, roles.errors.get(name))
+        known = self.named | roles.errors.keys() | self.doubtful.keys() | replicated
+        free = [name for name in values if name not in known and not pa.types.is_string(self.shown[name].type)]
+        self._doubt_errors(dict.fromkeys(free), roles)
         if not options.replicates:
-            self._doubt_replicates([name for name in values if name not in self.named and name not in roles.errors])
+            self._doubt_replicates(free)
         return values, categories
 
     def _kind_is_text(self, column: Any) -> bool:
         return pa.types.is_string(column.type) and column.null_count < self.n and not self._is_broken(column)
+
+    def _is_constant(self, column: Any) -> bool:
+        """Return whether a column has the same number in all of the first rows, if these are not few."""
+        return self.n >= FEW and column.null_count == 0 and bool(pc.count_distinct(column).as_py() == 1)
 
     def _doubt(self, name: str, column: Any, bar: Bar | None) -> None:
         """Refuse a value that may be a row number, an identifier, or hold numbers that stand for no value."""
@@ -414,8 +470,9 @@ class _Planner:
             if is_long and pc.count_distinct(column).as_py() == self.n:
                 self.doubtful[name] = "looks like an identifier: long integers, all different", [_drop(name)]
                 return
-        for place in (name, *(() if bar is None else bar.columns)):
-            found = self._no_numbers(place)
+        signed = () if bar is None else KINDS[bar.kind]
+        for place, is_nonnegative in zip((name, *(bar.columns if bar else ())), (False, *signed), strict=True):
+            found = self._no_numbers(place) or (self._repeated_negative(place) if is_nonnegative else [])
             if found:
                 text = ",".join(f"{number:.15g}" for number in found)
                 errors = ["--missing-error unmeasured"] * (place != name and self.options.missing_error is None)
@@ -444,10 +501,40 @@ class _Planner:
         far = (found > high + gap) | (found < low - gap) | ((found < 0) & (low >= 0) & (found <= -99))
         return [float(number) for number in found[far]]
 
+    def _repeated_negative(self, name: str) -> list[float]:
+        """Return the negative number that occurs more than once among nonnegative errors, if there is one only."""
+        values = self._complete([name])[:, 0]
+        negative = values[values < 0]
+        is_one = 1 < len(negative) < len(values) and (negative == negative[0]).all()
+        return [float(negative[0])] if is_one else []
+
     def _may_be_none(self, number: float | None) -> bool:
         if number is None or not math.isfinite(number) or number in self.options.na:
             return number is not None and number in self.options.na
         return float(number) in NO_NUMBERS or HUGE <= abs(number) <= LARGEST
+
+    def _doubt_errors(self, names: dict[str, None], roles: ColumnRoles) -> None:
+        """Refuse columns that may be errors, as most names of features are there with the same ending or beginning."""
+        pairs: dict[str, list[tuple[str, str]]] = {}
+        for name in names:
+            for cut in range(1, min(len(name), LONGEST_NAME)):
+                for feature, pattern in ((name[:cut], "{x}" + name[cut:]), (name[cut:], name[:cut] + "{x}")):
+                    if feature in names and re.search(r"[^\W\d_]", pattern.replace("{x}", "")):
+                        pairs.setdefault(pattern, []).append((feature, name))
+        for pattern, found in pairs.items():
+            is_word = len(found) > 1 or not pattern.replace("{x}", "").isalnum()
+            if is_word and 2 * sum(self._may_be_error(*pair) for pair in found) > len(names) - len(found):
+                for feature, name in found:
+                    roles.doubtful[name] = f"may hold the errors of {feature!r}"
+                    self.doubtful[name] = roles.doubtful[name], [f"--err-pattern {shlex.quote(pattern)}"]
+
+    def _may_be_error(self, feature: str, name: str) -> bool:
+        """Return whether a column is nonnegative, and mostly smaller than the spread of a feature."""
+        values, errors = (self._complete([column])[:, 0] for column in (feature, name))
+        is_count = pa.types.is_int64(self.shown[name].type) and not pa.types.is_int64(self.shown[feature].type)
+        if is_count or len(values) < 2 or not len(errors):
+            return False
+        return bool(errors.min() >= 0 and errors.max() > 0 and np.median(errors) < values.std())
 
     def _doubt_replicates(self, names: list[str]) -> None:
         """Refuse columns x1, x2, ... that agree as measurements of the same quantity do."""
@@ -456,7 +543,7 @@ class _Planner:
         groups: dict[str, list[tuple[int, str]]] = {}
         for name in names:
             match = re.fullmatch(r"(.*?[^\d])_?(\d{1,2})", name)
-            if match is not None and name not in self.doubtful:
+            if match is not None:
                 groups.setdefault(match[1].rstrip("_"), []).append((int(match[2]), name))
         for base, numbered in groups.items():
             order = [number for number, _ in sorted(numbered)]
@@ -470,8 +557,9 @@ class _Planner:
             if alike and np.ptp(values.mean(axis=0)) < values.std(axis=0).mean():
                 ends = [re.sub(r".*?(\d+)$", r"\1", name) for name in of]
                 option = f"--replicates '{of[0][: -len(ends[0])]}{{{','.join(ends)}}}'"
-                reason = f"looks like replicates of one quantity, {base!r}, as do {', '.join(map(repr, of[1:]))}"
-                self.doubtful[of[0]] = reason, [option]
+                for name in of:
+                    others = ", ".join(repr(other) for other in of if other != name)
+                    self.doubtful[name] = f"looks like a replicate of {base!r}, as {others}", [option]
 
     def _complete(self, names: list[str]) -> Array:
         """Return columns of the first rows, (n_rows, n_columns), in which all have a number."""
@@ -535,7 +623,7 @@ class _Planner:
 
     def _unit(self, name: str) -> str:
         """Return the unit of a column: as the file has it, or in brackets at the end of its name."""
-        match = re.search(r"[\[(]([^\[\]()]+)[\])]\s*$", name)
+        match = None if FUNCTION.fullmatch(name) else re.search(r"[\[(]([^\[\]()]+)[\])]\s*$", name)
         return self.table.units.get(name) or (match[1].strip() if match else "")
 
     def _unit_factor(self, feature: str, bar: Bar) -> float:
@@ -571,7 +659,8 @@ class _Planner:
                 gone = pc.and_(gone, pc.or_(pc.is_null(flags), pc.is_in(flags, value_set=pa.array(zero, flags.type))))
             if n := pc.sum(gone).as_py():
                 reason = f"has no error in {n} of the first {self.n} rows with a value of {feature!r}"
-                self.doubtful.setdefault(bar.columns[0], (reason, ["--missing-error unmeasured"]))
+                empty = next(name for name in bar.columns if pc.any(self._is_gone(name)).as_py())
+                self.doubtful.setdefault(empty, (reason, ["--missing-error unmeasured"]))
 
     def _is_gone(self, name: str) -> Any:
         """Return where a column has no value."""
@@ -596,11 +685,23 @@ class _Planner:
         doubled = [name for name, bar in layout.errors.items() if bar.kind == REPLICATES]
         notes += [f"{quoted(name)}: mean of {len(layout.errors[name].columns)} replicates, each with the standard "
                   f"deviation {layout.errors[name].factor:.4g}" for name in doubled]  # fmt: skip
-        if not layout.errors and not layout.limits and self.options.errors:
+        if not layout.errors and not layout.limits and not roles.doubtful and self.options.errors:
             notes.append("NO ERROR COLUMNS FOUND: features are taken as exact, for --classifier guru")
+        notes += self._leaks(layout)
         if layout.categories:
             notes.append(f"one feature for each level but the first of {_named([*layout.categories])}")
         return notes
+
+    def _leaks(self, layout: Layout) -> list[str]:
+        """Return warnings of features that alone tell the label."""
+        labels, known = pc.cast(self.shown[self.target], pa.string()), set(self.columns)
+        names = [name for name in [*layout.values, *layout.categories] if name in known]
+        leaks = [name for name in names if _tells(self.shown[name], labels)]
+        return [
+            f"LABEL LEAK? {quoted(name)} alone tells the label of the first {self.n} rows; if it is made from the "
+            f"label, give {_drop(name)}"
+            for name in leaks[:MOST_LEAKS]
+        ] + [f"LABEL LEAK? {len(leaks) - MOST_LEAKS} more features alone tell the label"] * (len(leaks) > MOST_LEAKS)
 
     def _rows(self, layout: Layout, ignored: dict[str, str]) -> list[ColumnPlan]:
         """Return the role of every column, in the order of the table."""
@@ -629,6 +730,32 @@ class _Planner:
             for name in self.table.columns
             if name
         ]
+
+
+def _tells(column: Any, labels: Any) -> bool:
+    """Return whether a column alone tells the labels: by few values of one label each, or cuts between sorted ones."""
+    known = pc.and_(pc.is_valid(column), pc.is_valid(labels))
+    column, labels = (each.filter(known).combine_chunks().dictionary_encode() for each in (column, labels))
+    codes, classes = column.indices.to_numpy(), labels.indices.to_numpy()
+    sizes = np.bincount(classes)
+    n_values, others = len(column.dictionary), len(classes) - sizes.max(initial=0)
+    if len(classes) < LEAK_ROWS or others < LEAK_OTHERS:
+        return False
+    if n_values <= MOST_LEVELS:
+        table = np.bincount(codes * len(sizes) + classes, minlength=n_values * len(sizes)).reshape(n_values, -1)
+        return bool(len(classes) - table.max(axis=1).sum() <= others / 100)
+    if pa.types.is_string(column.type.value_type):
+        return False
+    values = np.asarray(column.dictionary)[codes]
+    order = np.lexsort((classes, values))
+    changes = classes[order][1:] != classes[order][:-1]
+    return bool(changes.sum() == len(sizes) - 1 and (np.diff(values[order])[changes] > 0).all())
+
+
+def _matches(column: Any, pattern: re.Pattern[str]) -> bool:
+    """Return whether most of the first texts of a column match a pattern."""
+    texts = column.drop_null().slice(0, 200).to_pylist()
+    return bool(texts) and 2 * sum(pattern.fullmatch(text) is not None for text in texts) >= len(texts)
 
 
 def _named(names: list[str]) -> str:

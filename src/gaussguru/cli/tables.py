@@ -356,6 +356,7 @@ def columns(
     weights: Weights = None,
     groups: Groups = None,
     format: InputFormat = None,
+    which: Which = None,
     sep: Sep = None,
     decimal: Decimal = ".",
     max_columns: MaxColumns = None,
@@ -376,8 +377,9 @@ def columns(
     )  # fmt: skip
     limits = _limits(max_columns, max_line, max_unpacked)
     first = files_of(file)[0]
-    with closing(open_table(first, format=format, sep=sep, decimal=decimal, limits=limits)) as table:
+    with closing(open_table(first, format=format, which=which, sep=sep, decimal=decimal, limits=limits)) as table:
         plan = Plan.of(table, target, chosen_columns)
+        warn(table.notes)
     if json:
         shown = [column._asdict() for column in plan.columns]
         settled = {"doubtful": {name: reason for name, (reason, _) in plan.doubtful.items()}}
@@ -828,7 +830,9 @@ def _check_remeasure(model: "Model", factor: float) -> None:
         raise TableError("--remeasure needs a model that was fitted to error columns, with --classifier error-bars")
     if model.layout.limits:
         name = quoted(model.layout.error_columns[-1])
-        raise TableError(f"--remeasure is not for models with limits (column {name})")
+        raise TableError(
+            f"--remeasure is not for models with a column of limits ({name}), even an empty one; fit without it"
+        )
     shrunk_errors(np.zeros(1), factor)
 
 
