@@ -29,7 +29,7 @@ except ModuleNotFoundError as error:
 import gaussguru
 from gaussguru._columns import Bar
 from gaussguru._tables.archive import Archive, ModelError, pack
-from gaussguru._tables.files import Limits, writing
+from gaussguru._tables.files import FileLimits, writing
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.model import Model, is_plain
 from gaussguru._tables.model_checks import check_estimator
@@ -65,7 +65,7 @@ def save_model(model: Any, path: str, *, force: bool = False) -> None:
     try:
         check_is_fitted(model.estimator)
         content = _packed(model)
-        _loaded(Archive(content, Limits(unpacked=len(content))))
+        _loaded(Archive(content, FileLimits(unpacked=len(content))))
     except NotFittedError:
         raise
     except Exception as error:
@@ -123,7 +123,7 @@ def _versions() -> dict[str, str]:
     }
 
 
-def load_model(path: str, *, limits: Limits | None = None) -> Any:
+def load_model(path: str, *, limits: FileLimits | None = None) -> Any:
     """Load an estimator that :func:`save_model` wrote, or that the command fitted.
 
     It is checked as by :func:`read_model`, which has its card, too.
@@ -132,8 +132,8 @@ def load_model(path: str, *, limits: Limits | None = None) -> Any:
     ----------
     path : str
         "-" is standard input.
-    limits : gaussguru._tables.files.Limits, default=None
-        How much the file may unpack to; None is ``Limits()``.
+    limits : gaussguru._tables.files.FileLimits, default=None
+        How much the file may unpack to; None is ``FileLimits()``.
 
     Returns
     -------
@@ -157,7 +157,7 @@ def load_model(path: str, *, limits: Limits | None = None) -> Any:
     return read_model(path, limits=limits).estimator
 
 
-def read_model(path: str, *, limits: Limits | None = None) -> Model:
+def read_model(path: str, *, limits: FileLimits | None = None) -> Model:
     """Load a model that :func:`save_model` wrote, with its card.
 
     Nothing but objects of known types is created (:data:`gaussguru._tables.archive.TRUSTED`). A file with others, of
@@ -167,14 +167,14 @@ def read_model(path: str, *, limits: Limits | None = None) -> Model:
     ----------
     path : str
         "-" is standard input.
-    limits : gaussguru._tables.files.Limits, default=None
-        How much the file may unpack to; None is ``Limits()``.
+    limits : gaussguru._tables.files.FileLimits, default=None
+        How much the file may unpack to; None is ``FileLimits()``.
 
     Returns
     -------
     Model
     """
-    return _loaded(Archive(path, limits or Limits()))
+    return _loaded(Archive(path, limits or FileLimits()))
 
 
 def _loaded(archive: Archive) -> Model:

@@ -22,7 +22,7 @@ from test_models import CASES, fit, table
 
 from gaussguru import ErrorBarClassifier
 from gaussguru._tables.archive import CARD, SCHEMA, pack
-from gaussguru._tables.files import Limits
+from gaussguru._tables.files import FileLimits
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.trees import replaced, without_trees
 from gaussguru.errors import Measured
@@ -334,7 +334,7 @@ def refuses_soon(tmp_path):
 
 
 TOO_MUCH = "unpacks to more than 5 MB, and more than 100 times its size; --max-unpacked"
-FEW = Limits(unpacked=5_000_000)
+FEW = FileLimits(unpacked=5_000_000)
 ZEROS = bytes(1_000_000)
 
 
@@ -368,8 +368,8 @@ def test_what_unpacks_to_much_inside(files, refuses_soon):
 
 def test_limits_can_be_raised(files, tmp_path):
     (tmp_path / "model").write_bytes(zipped({**files, "more": ZEROS}))
-    refuses(tmp_path / "model", "--max-unpacked", Limits(unpacked=1_000_000))
-    assert read_model(str(tmp_path / "model"), limits=Limits(unpacked=1_200_000)).layout.features == ["a", "b", "c"]
+    refuses(tmp_path / "model", "--max-unpacked", FileLimits(unpacked=1_000_000))
+    assert read_model(str(tmp_path / "model"), limits=FileLimits(unpacked=1_200_000)).layout.features == ["a", "b", "c"]
 
 
 class Endless(io.RawIOBase):
@@ -497,7 +497,9 @@ def test_json_that_is_no_json(files, refuses_soon):
 def test_what_a_fit_makes_is_no_forgery(tmp_path, name):
     """Whatever the limits: a model unpacks to a few times its size."""
     save_model(fit(name), str(tmp_path / "model"))
-    assert read_model(str(tmp_path / "model"), limits=Limits(unpacked=1)).card["classes"] == fit(name).card["classes"]
+    assert (
+        read_model(str(tmp_path / "model"), limits=FileLimits(unpacked=1)).card["classes"] == fit(name).card["classes"]
+    )
 
 
 def numbers_in(thing, path=(), depth=0):

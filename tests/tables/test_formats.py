@@ -27,7 +27,7 @@ from astropy.table import MaskedColumn
 from astropy.table import Table as Columns
 
 from gaussguru._tables import base, catalogues, files
-from gaussguru._tables.files import Limits, TableError, open_table, written_format
+from gaussguru._tables.files import FileLimits, TableError, open_table, written_format
 from gaussguru._tables.plan import Options, Plan
 from gaussguru._tables.schema import read_all
 from gaussguru.cli import main
@@ -576,8 +576,8 @@ def test_a_format_that_is_given_counts(tmp_path, name):
 def test_limits_hold_for_every_format(tmp_path):
     for name in ("binary.fits", "tabledata.vot", "t.xlsx", "packed.feather", "vizier.tsv", "t.ecsv"):
         path = put(tmp_path / name, FORMATS[name][0]())
-        check_same(path, FORMATS[name][1], limits=Limits(columns=4))
-        refuses(path, "more columns than 3", limits=Limits(columns=3))
+        check_same(path, FORMATS[name][1], limits=FileLimits(columns=4))
+        refuses(path, "more columns than 3", limits=FileLimits(columns=3))
 
 
 def test_tables_are_written_as_csv_or_parquet_only():

@@ -22,7 +22,7 @@ from support.tables import BAD, CSV, WITH_ERRORS
 
 from gaussguru._columns import Bar
 from gaussguru._tables import base, delimited, files
-from gaussguru._tables.files import Limits, TableError, format_of, open_table, write_tables, writing
+from gaussguru._tables.files import FileLimits, TableError, format_of, open_table, write_tables, writing
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.plan import Options, Plan
 from gaussguru._tables.schema import Data, label_values, read_all, read_parts
@@ -305,22 +305,22 @@ def test_files_that_ask_for_much_are_refused_soon(tmp_path, name):
 
 def test_limits_can_be_raised(tmp_path):
     wide = put(tmp_path / "wide.csv", "a,b,c,y\n1,2,3,x\n4,5,6,z\n")
-    assert read(wide, limits=Limits(columns=4)).layout.features == ["a", "b", "c"]
-    refuses(wide, "more columns than 3", limits=Limits(columns=3))
+    assert read(wide, limits=FileLimits(columns=4)).layout.features == ["a", "b", "c"]
+    refuses(wide, "more columns than 3", limits=FileLimits(columns=3))
     long = put(tmp_path / "long.csv", "a,note,y\n" + f"1,{'n' * 6_000_000},x\n2,,z\n" * 2)
-    assert read(long, drop=["note"], limits=Limits(line=7_000_000)).X["a"].tolist() == [1, 2, 1, 2]
-    refuses(long, "2 MB", "--max-line", drop=["note"], limits=Limits(line=2_000_000))
+    assert read(long, drop=["note"], limits=FileLimits(line=7_000_000)).X["a"].tolist() == [1, 2, 1, 2]
+    refuses(long, "2 MB", "--max-line", drop=["note"], limits=FileLimits(line=2_000_000))
     rows = b"a,y\n" + b"1,x\n2,z\n" * 10_000
     packed = put(tmp_path / "rows.csv.gz", gzip.compress(rows))
-    assert len(read(packed, limits=Limits(unpacked=len(rows))).y) == 20_000
-    refuses(packed, "--max-unpacked", limits=Limits(unpacked=len(rows) - 1))
+    assert len(read(packed, limits=FileLimits(unpacked=len(rows))).y) == 20_000
+    refuses(packed, "--max-unpacked", limits=FileLimits(unpacked=len(rows) - 1))
     file = put(tmp_path / "rows.parquet", parquet(a=np.arange(30_000.0) % 2, y=np.arange(30_000) % 2))
-    assert len(read(file, limits=Limits(unpacked=480_000)).y) == 30_000
-    refuses(file, "--max-unpacked", limits=Limits(unpacked=479_999))
+    assert len(read(file, limits=FileLimits(unpacked=480_000)).y) == 30_000
+    refuses(file, "--max-unpacked", limits=FileLimits(unpacked=479_999))
     sparse = put(tmp_path / "wide.svm", "1 1:1\n-1 30:1\n")
-    assert len(read(sparse, None, limits=Limits(columns=30)).layout.features) == 30
-    refuses(sparse, "beyond 29", target=None, limits=Limits(columns=29))
-    refuses(put(tmp_path / "long.svm", "1 1:1\n-1 1:1 2:1\n"), "--max-line", target=None, limits=Limits(line=9))
+    assert len(read(sparse, None, limits=FileLimits(columns=30)).layout.features) == 30
+    refuses(sparse, "beyond 29", target=None, limits=FileLimits(columns=29))
+    refuses(put(tmp_path / "long.svm", "1 1:1\n-1 1:1 2:1\n"), "--max-line", target=None, limits=FileLimits(line=9))
 
 
 def test_a_file_may_unpack_to_many_times_its_size(tmp_path):
@@ -329,9 +329,9 @@ def test_a_file_may_unpack_to_many_times_its_size(tmp_path):
         f"{value},{k}\n" for value, k in zip(rng.random(9999), rng.integers(0, 2, 9999), strict=True)
     )
     path = put(tmp_path / "t.csv.gz", gzip.compress(rows.encode()))
-    assert len(read(path, limits=Limits(unpacked=1)).y) == 9999
+    assert len(read(path, limits=FileLimits(unpacked=1)).y) == 9999
     with_sizes = {"a": rng.random(9999), "y": rng.integers(0, 2, 9999)}
-    assert len(read(put(tmp_path / "t.parquet", parquet(**with_sizes)), limits=Limits(unpacked=1)).y) == 9999
+    assert len(read(put(tmp_path / "t.parquet", parquet(**with_sizes)), limits=FileLimits(unpacked=1)).y) == 9999
 
 
 def test_time_is_linear_in_columns_of_errors(tmp_path):

@@ -31,7 +31,7 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 
-from gaussguru._tables.files import Limits, TableError, quoted
+from gaussguru._tables.files import FileLimits, TableError, quoted
 from gaussguru._tables.trees import replaced, with_trees, without_trees
 
 __all__ = ["CARD", "TRUSTED", "Archive", "ModelError", "pack"]
@@ -130,14 +130,14 @@ class Archive:
     ----------
     path : str or bytes
         "-" is standard input; bytes are the archive itself.
-    limits : gaussguru._tables.files.Limits
+    limits : gaussguru._tables.files.FileLimits
 
     Attributes
     ----------
     card : the card, as parsed JSON
     """
 
-    def __init__(self, path: str | bytes, limits: Limits) -> None:
+    def __init__(self, path: str | bytes, limits: FileLimits) -> None:
         self._limits, self._unpacked = limits, 0
         if isinstance(path, bytes):
             self.name, self._packed = "the model", len(path)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from gaussguru._tables.contents import Limits, Stream, TableError, quoted, shortened
+from gaussguru._tables.contents import ByteStream, FileLimits, TableError, quoted, shortened
 
 if TYPE_CHECKING:
     from gaussguru._linalg import Array
@@ -37,7 +37,7 @@ def column_of(table: str, name: str) -> str:
     return f"{table}: column {quoted(name)}"
 
 
-class Table(ABC):
+class TableReader(ABC):
     """A table that can be read once, from the first row to the last.
 
     Attributes
@@ -51,7 +51,7 @@ class Table(ABC):
 
     columns: list[str]
 
-    def __init__(self, name: str, stream: Stream, limits: Limits) -> None:
+    def __init__(self, name: str, stream: ByteStream, limits: FileLimits) -> None:
         self.name, self._stream, self._limits = name, stream, limits
         self.units: dict[str, str] = {}
         self.notes: list[str] = []
@@ -100,7 +100,7 @@ class Table(ABC):
         return (names or "none") + (", ..." if len(self.columns) > 8 else "")
 
 
-class Batched(Table):
+class Batched(TableReader):
     """A table in a file that is read from several places, in Arrow record batches of ``schema``."""
 
     title: str
@@ -109,7 +109,7 @@ class Batched(Table):
     # What is raised for a damaged file: a ValueError is text that is not in UTF-8.
     damage: tuple[type[Exception], ...] = (pa.ArrowException, OSError, ValueError)
 
-    def __init__(self, name: str, stream: Stream, limits: Limits, which: str | None = None) -> None:
+    def __init__(self, name: str, stream: ByteStream, limits: FileLimits, which: str | None = None) -> None:
         super().__init__(name, stream, limits)
         self._which, self._path = which, stream.stored()
         try:
@@ -271,7 +271,7 @@ def passed_on(
         yield values, {name: part.column(name) for name in others}
 
 
-def check_names(table: Table) -> None:
+def check_names(table: TableReader) -> None:
     """Raise if columns have the same name."""
     twice = sorted(name for name, times in Counter(filter(None, table.columns)).items() if times > 1)
     if twice:

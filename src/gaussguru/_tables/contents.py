@@ -16,14 +16,24 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["WORKBOOK", "Decoded", "Limits", "Stream", "TableError", "Unpacked", "open_stream", "quoted", "shortened"]
+__all__ = [
+    "WORKBOOK",
+    "ByteStream",
+    "Decoded",
+    "FileLimits",
+    "TableError",
+    "Unpacked",
+    "open_stream",
+    "quoted",
+    "shortened",
+]
 
 # Columns that a table may have unless it is told otherwise. Arrow takes 7 kB for each column of CSV: 400 MB for 60,000,
 # which are more than the 54,675 probes of the widest common gene chips. An index of libsvm costs 100 bytes; large
 # collections of texts have a million.
 COLUMNS, INDICES = 60_000, 2_000_000
-# What a compressed file may unpack to, as a multiple of its size, where that is more than ``Limits.unpacked``. Numbers
-# are packed to a third or a tenth, zeros and few ones to a fiftieth; gzip packs nothing but zeros to a thousandth.
+# Largest ratio of unpacked to packed bytes, for files that unpack to more than ``FileLimits.unpacked``. Numbers are packed
+# to a third or a tenth, zeros and few ones to a fiftieth; gzip packs nothing but zeros to a thousandth.
 EXPANSION = 100
 # So many bytes are looked at to recognise an encoding.
 LOOK = 1 << 16
@@ -34,7 +44,7 @@ class TableError(ValueError):
 
 
 @dataclass(frozen=True)
-class Limits:
+class FileLimits:
     """What a file may ask for before it is refused; each is an option of the command.
 
     Parameters
@@ -72,13 +82,13 @@ class Limits:
 _DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 
 
-class Stream(io.RawIOBase):
+class ByteStream(io.RawIOBase):
     """Bytes of a file or pipe that can be looked at before they are read, and that are hashed on the way.
 
     ``path`` is that of a regular file, None of a pipe.
     """
 
-    def __init__(self, name: str, raw: Any, limits: Limits, path: str | None = None) -> None:
+    def __init__(self, name: str, raw: Any, limits: FileLimits, path: str | None = None) -> None:
         super().__init__()
         self.name, self.path, self._raw, self._limits = name, path, raw, limits
         self._total = None if path is None else os.path.getsize(path)
@@ -157,10 +167,10 @@ class Stream(io.RawIOBase):
         super().close()
 
 
-class Unpacked(Stream):
+class Unpacked(ByteStream):
     """Bytes that ``raw`` unpacks from those ``below``, no more than the limits allow."""
 
-    def __init__(self, raw: Any, below: Stream, limits: Limits) -> None:
+    def __init__(self, raw: Any, below: ByteStream, limits: FileLimits) -> None:
         super().__init__(below.name, raw, limits)
         self._below = below
 
@@ -200,7 +210,7 @@ class Decoded(Unpacked):
     A text is in Windows-1252 if it has a byte that is not UTF-8, and none beyond ASCII before.
     """
 
-    def __init__(self, below: Stream, limits: Limits, notes: list[str]) -> None:
+    def __init__(self, below: ByteStream, limits: FileLimits, notes: list[str]) -> None:
         super().__init__(io.BufferedReader(below, LOOK), below, limits)
         self._notes, self._is_ascii = notes, True
         head = below.look(LOOK)
@@ -214,7 +224,7 @@ class Decoded(Unpacked):
 
     def _more(self, size: int) -> bytes:
         while True:
-            part = Stream._more(self, size)
+            part = ByteStream._more(self, size)
             text = self._text(part)
             if text or not part:
                 return text.encode("utf-8", "surrogatepass")
@@ -256,11 +266,11 @@ WORKBOOK = "xl/workbook.xml"
 _PACKERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.BZ2File, b"\xfd7zXZ\0": lzma.LZMAFile}
 
 
-def open_stream(path: str, name: str, limits: Limits) -> Stream:
+def open_stream(path: str, name: str, limits: FileLimits) -> ByteStream:
     """Return the bytes of a file, or of standard input, unpacked if they are compressed by gzip, bzip2, xz or zip."""
     try:
         raw: Any = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115  closed by the table
-        stream = Stream(name, raw, limits, path if path != "-" and os.path.isfile(path) else None)
+        stream = ByteStream(name, raw, limits, path if path != "-" and os.path.isfile(path) else None)
     except OSError as error:
         raise TableError(f"{name} cannot be read: {error.strerror or error}") from None
     try:
@@ -276,7 +286,7 @@ def open_stream(path: str, name: str, limits: Limits) -> Stream:
     return stream
 
 
-def _only_entry(stream: Stream) -> Any:
+def _only_entry(stream: ByteStream) -> Any:
     """Return the file that a zip archive has, opened; None of a workbook."""
     try:
         archive = zipfile.ZipFile(stream.stored())

@@ -15,9 +15,9 @@ import pyarrow.csv
 
 from gaussguru._columns import Cells
 from gaussguru._tables import base
-from gaussguru._tables.base import NO_VALUE, Table, check_names, passed_on, plain_kinds, row_sizes
+from gaussguru._tables.base import NO_VALUE, TableReader, check_names, passed_on, plain_kinds, row_sizes
 from gaussguru._tables.catalogues import extra
-from gaussguru._tables.contents import LOOK, Decoded, Limits, Stream, TableError, open_stream, quoted, shortened
+from gaussguru._tables.contents import LOOK, ByteStream, Decoded, FileLimits, TableError, open_stream, quoted, shortened
 
 SEPARATORS = ",;\t|"
 # Bytes of the header of ECSV, whose parser takes a second for half a million.
@@ -35,10 +35,10 @@ def _check_character(option: str, text: str | None) -> None:
         raise TableError(f"{option} must be one character, or tab; got {text!r}")
 
 
-class Csv(Table):
+class Csv(TableReader):
     """Text whose first line has the names of columns, below comments; TSV of VizieR and ECSV also have units."""
 
-    def __init__(self, name: str, stream: Stream, limits: Limits, sep: str | None, decimal: str) -> None:
+    def __init__(self, name: str, stream: ByteStream, limits: FileLimits, sep: str | None, decimal: str) -> None:
         notes: list[str] = []
         stream = Decoded(stream, limits, notes)
         super().__init__(name, stream, limits)
@@ -265,7 +265,7 @@ class _Texts:
 _SEPARATOR_LINE = re.compile(rb"(?i)\s*+sep=([\x20-\x7e\t])[\r\n]+")
 
 
-def _take_comments(name: str, stream: Stream, longest: int) -> bytes:
+def _take_comments(name: str, stream: ByteStream, longest: int) -> bytes:
     """Read the lines above the header that begin with #, and return them."""
     taken, size = bytearray(), LOOK
     while size <= 2 * longest and len(taken) <= longest:
@@ -301,7 +301,7 @@ def _ecsv_header(name: str, comments: bytes) -> dict[str, Any]:
     return about
 
 
-def _first_lines(name: str, stream: Stream, longest: int) -> tuple[bytes, bool]:
+def _first_lines(name: str, stream: ByteStream, longest: int) -> tuple[bytes, bool]:
     """Return the first lines of CSV, whole ones, the same however they arrive, and whether these are all."""
     size = LOOK
     while len(head := stream.look(size)) == size:

@@ -1,8 +1,8 @@
 """Tables in files, recognised and opened; libsvm; tables that are written whole or not at all.
 
-What is wrong with a file is a :class:`TableError` of one line that names the file, the column and the row. A file that
-asks for more than the :class:`Limits` is refused as soon as that is seen: no file makes a reader take time or memory
-out of proportion. :mod:`gaussguru._tables.schema` says what the columns mean.
+A damaged file raises a :class:`TableError` of one line that names the file, the column and the row. A file that asks for
+more than the :class:`FileLimits` is refused at once: no file makes a reader take time or memory out of proportion.
+:mod:`gaussguru._tables.schema` reads the columns of a layout.
 """
 
 import csv
@@ -25,18 +25,18 @@ import pyarrow.parquet
 from gaussguru._files import replacing
 from gaussguru._tables import base
 from gaussguru._tables.arrow import Feather, Parquet
-from gaussguru._tables.base import NO_VALUE, Batched, Table, column_of, nearest
+from gaussguru._tables.base import NO_VALUE, Batched, TableReader, column_of, nearest
 from gaussguru._tables.catalogues import Excel, Fits, VoTable
-from gaussguru._tables.contents import Limits, Stream, TableError, Unpacked, open_stream, quoted
+from gaussguru._tables.contents import ByteStream, FileLimits, TableError, Unpacked, open_stream, quoted
 from gaussguru._tables.delimited import Csv
 
 __all__ = [
     "FORMATS",
     "NO_VALUE",
+    "FileLimits",
     "Libsvm",
-    "Limits",
-    "Table",
     "TableError",
+    "TableReader",
     "check_writable",
     "column_of",
     "files_of",
@@ -79,10 +79,10 @@ _FOREIGN = {
 }
 
 
-class Libsvm(Table):
+class Libsvm(TableReader):
     """Lines ``label index:value ...``; features are named by their indices, and the label has no name."""
 
-    def __init__(self, name: str, stream: Stream, limits: Limits) -> None:
+    def __init__(self, name: str, stream: ByteStream, limits: FileLimits) -> None:
         super().__init__(name, stream, limits)
         self.columns = []
 
@@ -160,8 +160,8 @@ def open_table(
     which: str | None = None,
     sep: str | None = None,
     decimal: str = ".",
-    limits: Limits | None = None,
-) -> Table:
+    limits: FileLimits | None = None,
+) -> TableReader:
     r"""Open a table.
 
     Parameters
@@ -176,14 +176,14 @@ def open_table(
         What separates the fields of CSV: None finds out which of ``, ; | \t`` the header has most of.
     decimal : str, default="."
         The decimal point of CSV.
-    limits : Limits, default=None
-        What the file may ask for; None is ``Limits()``.
+    limits : FileLimits, default=None
+        What the file may ask for; None is ``FileLimits()``.
 
     Returns
     -------
-    Table
+    TableReader
     """
-    limits = limits or Limits()
+    limits = limits or FileLimits()
     name = "standard input" if path == "-" else path
     stream = open_stream(path, name, limits)
     try:

@@ -49,7 +49,7 @@ from gaussguru.report.reliability import (
 from gaussguru.robustness import class_probabilities, expected_accuracy, robustness_curve
 from gaussguru.sources import Arrays, Mapped, Source
 
-__all__ = ["CLASSIFIERS", "MODELS", "Rows", "evaluate_model", "fit_model", "path_table", "split_rows"]
+__all__ = ["CLASSIFIERS", "MODELS", "TrainingRows", "evaluate_model", "fit_model", "path_table", "split_rows"]
 
 # What a fit may make: the classifier of measurements, or that of noise yet to come.
 CLASSIFIERS = ("error-bars", "guru")
@@ -107,7 +107,7 @@ class Moments(NamedTuple):
             step._map = step._map_of(step.transformer_, two)
 
 
-class Rows(NamedTuple):
+class TrainingRows(NamedTuple):
     """Rows to learn from, in memory or in parts.
 
     ``X`` is a frame, a CSR matrix or a source, NaN where a value was not measured. ``texts`` are the different labels,
@@ -129,7 +129,7 @@ class Rows(NamedTuple):
     groups: NDArray[Any] | None = None
 
     @classmethod
-    def of(cls, data: Data) -> "Rows":
+    def of(cls, data: Data) -> "TrainingRows":
         """Return those of a table in memory.
 
         An array of the labels would take as much for every row as the longest needs.
@@ -148,7 +148,7 @@ def used_rows(codes: Any, weights: Any, n_codes: int) -> NDArray[np.intp]:
 
 
 def fit_model(
-    table: Data | Rows,
+    table: Data | TrainingRows,
     *,
     sigma: Any = "cv",
     kernel: str = "linear",
@@ -162,7 +162,7 @@ def fit_model(
 
     Parameters
     ----------
-    table : gaussguru._tables.schema.Data or Rows
+    table : gaussguru._tables.schema.Data or TrainingRows
         Values in memory may be changed by the fit, which holds no second copy of them.
     sigma : float, list of float or "cv", default="cv"
         Of "guru": the noise level, levels to choose from by cross-validation, or "cv": the library's levels.
@@ -188,7 +188,7 @@ def fit_model(
     Model
         Versions and date are added to its card by :func:`gaussguru.models.save_model`.
     """
-    rows = Rows.of(table) if isinstance(table, Data) else table
+    rows = TrainingRows.of(table) if isinstance(table, Data) else table
     labels = _Labels.of(rows, max_classes)
     if classifier is None:
         classifier = "error-bars" if rows.layout.errors or rows.layout.limits else "guru"
@@ -231,7 +231,7 @@ class _Labels(NamedTuple):
     unit: str = "row"
 
     @classmethod
-    def of(cls, rows: Rows, max_classes: int | None) -> "_Labels":
+    def of(cls, rows: TrainingRows, max_classes: int | None) -> "_Labels":
         if not rows.counts.any():
             raise TableError(f"{rows.name}: column {quoted(rows.layout.weights or '')} has the weight 0 in all rows")
         kind, classes, ranks = classes_of(rows.name, rows.texts, rows.layout, int(rows.counts.sum()), max_classes)
@@ -272,7 +272,7 @@ class _Fitted(NamedTuple):
 
 
 def _fit_guru(
-    rows: Rows, labels: _Labels, options: dict[str, Any], *, sigma: Any, kernel: str, scale: bool, folds: int
+    rows: TrainingRows, labels: _Labels, options: dict[str, Any], *, sigma: Any, kernel: str, scale: bool, folds: int
 ) -> _Fitted:
     """Fit a classifier of noise yet to come."""
     check_no_limits(rows.name, rows.layout)
@@ -301,7 +301,7 @@ def check_no_limits(table: str, layout: Layout) -> None:
         )
 
 
-def _check_noise(rows: Rows, labels: _Labels, sigma: Any, options: dict[str, Any]) -> None:
+def _check_noise(rows: TrainingRows, labels: _Labels, sigma: Any, options: dict[str, Any]) -> None:
     """Raise if there is no noise, or one that is not for these rows."""
     has_errors, n_classes = rows.layout.has_errors, len(labels.classes)
     if isinstance(sigma, int | float) and sigma == 0 and not has_errors and not options.get("l2"):
@@ -330,7 +330,7 @@ def _proof(classifier: Any, weight: float) -> dict[str, Any]:
     }
 
 
-def _fit_error_bars(rows: Rows, labels: _Labels, folds: int, options: dict[str, Any]) -> _Fitted:
+def _fit_error_bars(rows: TrainingRows, labels: _Labels, folds: int, options: dict[str, Any]) -> _Fitted:
     """Fit the classifier of measurements."""
     if sp.issparse(rows.X):
         raise TableError(f"{rows.name}: --classifier error-bars is not for libsvm; --classifier guru is")
@@ -394,7 +394,7 @@ def _about_pool(scores: dict[str, list[Any]], n_members: int) -> dict[str, Any]:
     return about | {"members": {name: column[:n_members] for name, column in scores.items()}}
 
 
-def _prepare(rows: Rows, scale: bool | None) -> tuple[list[tuple[str, Any]], Any, dict[str, Any], float]:
+def _prepare(rows: TrainingRows, scale: bool | None) -> tuple[list[tuple[str, Any]], Any, dict[str, Any], float]:
     """Return the fitted steps before the classifier, the values after them, their X_err and weights, and mean spread.
 
     With None for the scale the classifier scales by itself, and knows what to do with errors.
@@ -513,7 +513,7 @@ def path_table(
         "sigma", "norm", "training_accuracy", "cv_accuracy" (with folds) and "gap", the largest sigma first.
     warnings : list of str
     """
-    rows = Rows.of(data)
+    rows = TrainingRows.of(data)
     labels = _Labels.of(rows, max_classes)
     check_no_limits(data.name, data.layout)
     _check_noise(rows, labels, 1.0, options)

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
 from gaussguru._blocks import rows_at_once
-from gaussguru._errors import Limits as LimitErrors
-from gaussguru._errors import measured
+from gaussguru._errors import Limits, measured
 from gaussguru._estimators.base import ByProbability
 from gaussguru._estimators.linear import GuruClassifier
 from gaussguru._tables.files import TableError, quoted
@@ -199,7 +198,7 @@ def shrunk_errors(X_err: Any, factor: float) -> NDArray[Any]:
     """
     if not 0 <= factor <= 1:
         raise TableError(f"--remeasure must be between 0 and 1, in units of the errors of now; got {factor:g}")
-    if isinstance(X_err, LimitErrors):
+    if isinstance(X_err, Limits):
         raise TableError("--remeasure is not for tables with limits: the gain of measuring a limit again is not known")
     errors = np.asarray(X_err, dtype=np.float64)
     return np.where(np.isinf(errors), np.inf, factor * np.where(np.isinf(errors), 0.0, errors))

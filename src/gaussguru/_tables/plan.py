@@ -25,7 +25,7 @@ from gaussguru._columns import Bar, ColumnRoles, column_roles
 from gaussguru._columns.conventions import FUNCTION, LONGEST_NAME, NINETY_PERCENT
 from gaussguru._columns.measured import KINDS, LARGEST, REPLICATES
 from gaussguru._tables.delimited import COMMA
-from gaussguru._tables.files import Libsvm, Table, TableError, quoted
+from gaussguru._tables.files import Libsvm, TableError, TableReader, quoted
 from gaussguru._tables.layout import Layout
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Plan:
     notes: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, table: Table, target: str | None, options: Options | None = None) -> Plan:
+    def of(cls, table: TableReader, target: str | None, options: Options | None = None) -> Plan:
         """Return the plan of a table that is not read yet, with labels in the column ``target``."""
         options = options or Options()
         if isinstance(table, Libsvm):
@@ -216,7 +216,7 @@ def _drop(name: str) -> str:
     return "--drop " + (shlex.quote(name) if "'" in name else f"'{name}'")
 
 
-def _check_libsvm(table: Table, target: str | None, options: Options) -> None:
+def _check_libsvm(table: TableReader, target: str | None, options: Options) -> None:
     given = replace(options, missing=None, errors=False)
     if target is not None or any(getattr(given, part.name) for part in fields(given)):
         raise TableError(
@@ -227,7 +227,7 @@ def _check_libsvm(table: Table, target: str | None, options: Options) -> None:
         raise TableError(f"{table.name}: --missing {options.missing} is not for libsvm, where what is not there is 0")
 
 
-def _checked_target(table: Table, target: str | None, options: Options) -> str:
+def _checked_target(table: TableReader, target: str | None, options: Options) -> str:
     """Check that the columns that options name are there, and have one role each; return the target."""
     if target is None:
         raise TableError(
@@ -257,7 +257,7 @@ def _checked_target(table: Table, target: str | None, options: Options) -> str:
 class _Planner:
     """A table with its first rows, and options, from which a plan is made."""
 
-    def __init__(self, table: Table, target: str, options: Options, shown: Any) -> None:
+    def __init__(self, table: TableReader, target: str, options: Options, shown: Any) -> None:
         self.table, self.target, self.options, self.shown = table, target, options, shown
         self.n = self.shown.num_rows
         self.alone = {target: "target"} | {name: role for name, role in

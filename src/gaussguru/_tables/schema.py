@@ -22,12 +22,12 @@ from gaussguru._columns.measured import LARGEST
 from gaussguru._data.streams import mapped_rows
 from gaussguru._errors import Limits
 from gaussguru._linalg import EPS, Array
-from gaussguru._tables.files import NO_VALUE, Libsvm, Table, TableError, column_of, nearest, quoted
+from gaussguru._tables.files import NO_VALUE, Libsvm, TableError, TableReader, column_of, nearest, quoted
 from gaussguru._tables.layout import Layout
 
 __all__ = [
     "Data",
-    "Part",
+    "TablePart",
     "checked_frame",
     "deviations",
     "label_value",
@@ -42,7 +42,7 @@ LARGEST_WEIGHT = 1e80
 LONGEST_LABEL = 200
 
 
-class Part(NamedTuple):
+class TablePart(NamedTuple):
     """Some rows of a table.
 
     ``X`` and ``X_err`` have the rows that are ``complete``; where ``missing="drop"`` these may be fewer than in the
@@ -65,7 +65,7 @@ class Part(NamedTuple):
 
 
 def read_parts(
-    table: Table,
+    table: TableReader,
     layout: Layout,
     *,
     labels: bool,
@@ -73,12 +73,12 @@ def read_parts(
     most_rows: int | None = None,
     learning: bool = False,
     notes: list[str] | None = None,
-) -> Iterator[Part]:
+) -> Iterator[TablePart]:
     """Yield a table in parts, checked.
 
     Parameters
     ----------
-    table : Table
+    table : TableReader
     layout : Layout
     labels : bool
         Whether the target is needed.
@@ -119,7 +119,7 @@ def read_parts(
         notes += layout.notes(cells)
 
 
-def checked_frame(frame: pd.DataFrame, layout: Layout, name: str) -> Part:
+def checked_frame(frame: pd.DataFrame, layout: Layout, name: str) -> TablePart:
     """Return some rows of a table of this name, with their labels, checked as :func:`read_parts` does."""
     place = f"{name}, in a part of it"
     gaps, cells = _Gaps(name, layout, layout.target), Cells(place, TableError)
@@ -137,7 +137,7 @@ def checked_frame(frame: pd.DataFrame, layout: Layout, name: str) -> Part:
     return part
 
 
-def _check_nameless(table: Table, layout: Layout, target: str | None, keep: list[str]) -> None:
+def _check_nameless(table: TableReader, layout: Layout, target: str | None, keep: list[str]) -> None:
     """Check that a model and options do without names of columns."""
     needed = [*layout.numbers, *layout.texts]
     if not all(re.fullmatch("[0-9]{1,18}", name) for name in needed):
@@ -146,7 +146,7 @@ def _check_nameless(table: Table, layout: Layout, target: str | None, keep: list
         raise TableError(f"{table.name}: libsvm has no names of columns, so no --keep {keep[0]}")
 
 
-def _check_columns(table: Table, layout: Layout, target: str | None, keep: list[str]) -> None:
+def _check_columns(table: TableReader, layout: Layout, target: str | None, keep: list[str]) -> None:
     """Check that all columns are there."""
     there = set(table.columns)
     absent = [name for name in [*layout.numbers, *layout.texts] if name not in there]
@@ -186,7 +186,7 @@ class _Gaps:
         groups: NDArray[Any] | None = None,
         *,
         sparse: bool = False,
-    ) -> Part:
+    ) -> TablePart:
         """Return the next rows, without those that a model cannot use."""
         complete = self._complete(X, X_err, y, sparse=sparse)
         if not complete.all():
@@ -195,7 +195,7 @@ class _Gaps:
             X_err, weights, groups = (None if rows is None else rows[complete] for rows in more)
         if not sparse:
             X = pd.DataFrame(X, columns=self.layout.features, copy=False)
-        return Part(X, X_err, y, complete, kept, weights, groups)
+        return TablePart(X, X_err, y, complete, kept, weights, groups)
 
     def _complete(
         self, X: Any, X_err: Array | Limits | None, y: NDArray[Any] | None, *, sparse: bool
@@ -375,12 +375,12 @@ class Data(NamedTuple):
     groups: NDArray[Any] | None = None
 
 
-def read_all(table: Table, layout: Layout, *, learning: bool = False) -> Data:
+def read_all(table: TableReader, layout: Layout, *, learning: bool = False) -> Data:
     """Return a whole table with its labels.
 
     Parameters
     ----------
-    table : Table
+    table : TableReader
     layout : Layout
     learning : bool, default=False
         As in :func:`read_parts`.

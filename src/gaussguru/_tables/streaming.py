@@ -20,8 +20,8 @@ from sklearn.preprocessing import StandardScaler
 
 from gaussguru._errors import Limits
 from gaussguru._linalg import EPS, Array
-from gaussguru._tables.files import NO_VALUE, Table, TableError, format_of, quoted
-from gaussguru._tables.fitting import Moments, Rows, used_rows
+from gaussguru._tables.files import NO_VALUE, TableError, TableReader, format_of, quoted
+from gaussguru._tables.fitting import Moments, TrainingRows, used_rows
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.schema import checked_frame, deviations, read_parts
 from gaussguru.sources import Arrays, Dask, needed
@@ -65,11 +65,11 @@ def _memory() -> float:
 
 def convert(
     files: Sequence[str],
-    opened: Callable[[str], Table],
+    opened: Callable[[str], TableReader],
     layout: Layout,
     directory: str,
     progress: Callable[[str], None],
-) -> tuple[Rows, str]:
+) -> tuple[TrainingRows, str]:
     """Convert tables to arrays in a directory, reading each once; return their rows, and a digest of the files."""
     _check_layout(layout)
     paths = [os.path.join(directory, name) for name in ("values", "labels", "errors", "limits", "weights")]
@@ -114,7 +114,7 @@ def convert(
     X_err, sides = table_of(paths[2], np.float64, *shape), table_of(paths[3], np.int8, d)
     X_err = X_err if sides is None else Limits(X_err, sides)
     of_rows = mapped(paths[4], np.float64)
-    rows = Rows(
+    rows = TrainingRows(
         _name_of(files), layout, n_rows, Arrays(X), X_err, list(places), used_rows(codes, of_rows, len(places)),
         partial(_Ranked, codes), Moments.of(scaler), of_rows, None if of_rows is None else float(of_rows.sum()),
     )  # fmt: skip
@@ -156,7 +156,7 @@ ERROR = "__gaussguru_error_"
 @contextmanager
 def rows_on_cluster(
     files: Sequence[str], layout: Layout, address: str, *, sep: str | None, decimal: str
-) -> Iterator[Rows]:
+) -> Iterator[TrainingRows]:
     """Yield rows of files that the workers of a Dask cluster read themselves, for as long as it is connected."""
     _check_layout(layout)
     if layout.limits or layout.correlations:
@@ -195,7 +195,7 @@ def rows_on_cluster(
             return texts.map(dict(zip(known, ranks.tolist(), strict=True)), meta=(LABEL, np.int64))
 
         source = Dask(frame, columns=layout.features)
-        yield Rows(
+        yield TrainingRows(
             _name_of(files), layout, int(n_rows), source, errors or None, known, counts.to_numpy(), encode, moments,
             WEIGHT if weights else None, None if weight is None else float(weight),
         )  # fmt: skip

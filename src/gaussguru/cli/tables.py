@@ -19,9 +19,9 @@ import typer
 
 from gaussguru._tables.files import (
     FORMATS,
-    Limits,
-    Table,
+    FileLimits,
     TableError,
+    TableReader,
     files_of,
     open_table,
     quoted,
@@ -52,7 +52,7 @@ from gaussguru.cli.console import (
 
 if TYPE_CHECKING:
     from gaussguru._tables.model import Model
-    from gaussguru._tables.schema import Data, Part
+    from gaussguru._tables.schema import Data, TablePart
     from gaussguru.report.page import Report
 
 # Names that options take, those of the library, which is not imported for a refusal.
@@ -690,7 +690,7 @@ def _na(texts: list[str] | None) -> list[float]:
     return [number for text in texts or () for number in parse_numbers(text, expected)]
 
 
-def _read(table: Table, layout: Layout) -> tuple["Data", str]:
+def _read(table: TableReader, layout: Layout) -> tuple["Data", str]:
     """Return a whole table, and in words what was read."""
     from gaussguru._tables.schema import deviations, read_all
 
@@ -719,15 +719,15 @@ def _check_output(output: str, force: bool, as_json: bool) -> None:
         check_output(output, force=force)
 
 
-def _limits(columns: int | None = None, line: float = 16, unpacked: float = 100) -> Limits:
+def _limits(columns: int | None = None, line: float = 16, unpacked: float = 100) -> FileLimits:
     """Return what files may ask for, from numbers of columns and of MB."""
     for option, value, most in (("--max-line", line, 2000), ("--max-unpacked", unpacked, 1e9)):
         if not 0 < value <= most:
             raise TableError(f"{option} must be above 0 and at most {most:g} (MB); got {value:g}")
-    return Limits(columns, math.ceil(line * 1e6), math.ceil(unpacked * 1e6))
+    return FileLimits(columns, math.ceil(line * 1e6), math.ceil(unpacked * 1e6))
 
 
-def _load(model: str, file: str | None, limits: Limits) -> "Model":
+def _load(model: str, file: str | None, limits: FileLimits) -> "Model":
     """Return a model, to be used on a file if one is given."""
     if model == file == "-":
         raise TableError("MODEL and FILE cannot both be standard input")
@@ -837,7 +837,7 @@ def _check_remeasure(model: "Model", factor: float) -> None:
 
 
 def _predicted(
-    model: "Model", part: "Part", types: dict[str, Any], *, each: bool, remeasure: float | None
+    model: "Model", part: "TablePart", types: dict[str, Any], *, each: bool, remeasure: float | None
 ) -> dict[str, Any]:
     """Return the columns of a prediction, empty for rows that are not complete."""
     found = model.predict(part.X, part.X_err, each=each, remeasure=remeasure) if part.complete.any() else {}
@@ -968,13 +968,13 @@ class _UsedRows:
     def __init__(self) -> None:
         self.numbers, self.kept, self.n_rows = list[Any](), list[dict[str, Any]](), 0
 
-    def add(self, part: "Part | Data") -> None:
+    def add(self, part: "TablePart | Data") -> None:
         """Add the rows of a part; a whole table may have lost rows, which are then counted without them."""
-        from gaussguru._tables.schema import Part
+        from gaussguru._tables.schema import TablePart
 
-        complete = part.complete if isinstance(part, Part) else np.ones(len(part.y), dtype=bool)
+        complete = part.complete if isinstance(part, TablePart) else np.ones(len(part.y), dtype=bool)
         self.numbers.append(self.n_rows + 1 + np.flatnonzero(complete))
-        self.kept.append(part.kept if isinstance(part, Part) else {})
+        self.kept.append(part.kept if isinstance(part, TablePart) else {})
         self.n_rows += len(complete)
 
     def named(self, row: list[int], **columns: list[Any]) -> dict[str, list[Any]]:

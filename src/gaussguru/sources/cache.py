@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from gaussguru._data.streams import Part
 from gaussguru.sources.arrays import FileRows, row_slices
 from gaussguru.sources.base import PART_BYTES, as_part
-from gaussguru.sources.layout import Layout
+from gaussguru.sources.layout import SourceLayout
 
 # Identification of cache files, and bytes of the header.
 MAGIC, HEADER = "gaussguru-rows-1", 4096
@@ -36,14 +36,14 @@ class Cache:
     ----------
     directory : path
     files : list of (name, size, time of the last change)
-    layout : Layout
+    layout : SourceLayout
     dtype : type of the features
     chosen : str
         Identifies the selection of rows.
     """
 
     def __init__(
-        self, directory: Any, files: list[tuple[str, int, int]], layout: Layout, dtype: Any, chosen: str
+        self, directory: Any, files: list[tuple[str, int, int]], layout: SourceLayout, dtype: Any, chosen: str
     ) -> None:
         self._layout, self._dtype = layout, np.dtype(dtype)
         key = json.dumps(
@@ -166,7 +166,7 @@ def _slices(header: dict[str, Any]) -> list[slice]:
     return row_slices(header["n_rows"], step)
 
 
-def _part(rows: FileRows, where: slice, number: int, layout: Layout, dtype: Any, labels: Any) -> Part:
+def _part(rows: FileRows, where: slice, number: int, layout: SourceLayout, dtype: Any, labels: Any) -> Part:
     block = rows.take(where)
     d = len(layout.features)
     rest = d + d * layout.has_errors

@@ -12,7 +12,7 @@ import numpy as np
 from gaussguru._data.cluster import find_client
 from gaussguru._data.streams import Part
 from gaussguru.sources.base import Fields, Source, as_part, needed
-from gaussguru.sources.layout import Layout, layout_of
+from gaussguru.sources.layout import SourceLayout, layout_of
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def _blocks_like(field: Any, n_blocks: int, edges: list[int] | None, name: str) 
     return [field[first:last] for first, last in itertools.pairwise(edges)]
 
 
-def _dask_part(X: Any, y: Any, weight: Any, X_err: Any, number: int, layout: Layout | None) -> Part:
+def _dask_part(X: Any, y: Any, weight: Any, X_err: Any, number: int, layout: SourceLayout | None) -> Part:
     if layout is not None:
         frame = X
         X = frame[layout.features].to_numpy(dtype=_frame_dtype(frame, layout.features), na_value=np.nan)

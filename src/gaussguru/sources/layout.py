@@ -11,7 +11,7 @@ from gaussguru._linalg import Array
 from gaussguru.sources.base import Fields
 
 
-class Layout(NamedTuple):
+class SourceLayout(NamedTuple):
     """Columns of a table: features with their errors, label and weight."""
 
     columns: Columns
@@ -66,7 +66,7 @@ def _columns(given: Any, known: list[str], features: Sequence[str] | None, other
     return Columns(values, missing="error")
 
 
-def layout_of(columns: Sequence[str], fields: Fields, chosen: Sequence[str] | None) -> Layout:
+def layout_of(columns: Sequence[str], fields: Fields, chosen: Sequence[str] | None) -> SourceLayout:
     """Return what the columns of a table are: ``chosen`` ones, or all that are nothing else, are features."""
     known = list(columns)
     y, weight = _named("y", fields.y, known), _named("sample_weight", fields.weight, known)
@@ -77,7 +77,7 @@ def layout_of(columns: Sequence[str], fields: Fields, chosen: Sequence[str] | No
     found = _columns(fields.X_err, known, chosen, others)
     if not found.values:
         raise ValueError(f"the table must have columns besides {sorted(others)!r}; it has {known!r}")
-    return Layout(found, y, weight)
+    return SourceLayout(found, y, weight)
 
 
 def _named(argument: str, name: Any, known: list[str]) -> str | None:

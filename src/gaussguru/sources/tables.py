@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from gaussguru._data.streams import Part, changed
 from gaussguru.sources.base import PART_BYTES, Fields, Source, as_part, needed
 from gaussguru.sources.cache import Cache
-from gaussguru.sources.layout import Layout, layout_of
+from gaussguru.sources.layout import SourceLayout, layout_of
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Table(Source):
             return self._cached(layout, dtype).part_rows(partial(self._batches, layout, dtype))
         return [int(fragment.count_rows(filter=self.filter)) for fragment in self._fragments(layout)]
 
-    def _cached(self, layout: Layout, dtype: Any) -> Cache:
+    def _cached(self, layout: SourceLayout, dtype: Any) -> Cache:
         """Return the cache of these columns."""
         files = getattr(self.dataset, "files", None)
         if not files or type(self.data).__module__.startswith("polars"):
@@ -125,7 +125,7 @@ class Table(Source):
         ]
         return Cache(self.cache, stamps, layout, dtype, str(self.filter))
 
-    def _batches(self, layout: Layout, dtype: Any) -> Iterator[Part]:
+    def _batches(self, layout: SourceLayout, dtype: Any) -> Iterator[Part]:
         """Yield all rows, some at a time, whatever the files are."""
         arrow = needed("pyarrow", "a table", "cli")
         columns = list(dict.fromkeys(layout.used))
@@ -137,7 +137,7 @@ class Table(Source):
                 number += 1
         self._check_files(*self.dataset.files)
 
-    def _fragments(self, layout: Layout) -> list[Any]:
+    def _fragments(self, layout: SourceLayout) -> list[Any]:
         """Return pieces of files of about ``PART_BYTES`` of values each."""
         found = []
         for fragment in self.dataset.get_fragments(filter=self.filter):
@@ -186,7 +186,7 @@ def _matching(pattern: str) -> list[str]:
     return paths
 
 
-def _common_dtype(schema: Any, layout: Layout) -> Any:
+def _common_dtype(schema: Any, layout: SourceLayout) -> Any:
     """Return float32 where that holds all features, else float64; raise for what is no number."""
     types = needed("pyarrow.types", "a table", "cli")
     for name in layout.features:
@@ -209,7 +209,7 @@ def _stamps(dataset: Any, files: list[str] | None = None) -> dict[str, tuple[int
 
 
 def _read_groups(
-    check: Callable[[str], None], layout: Layout, dtype: Any, chosen: Any, fragment: Any, number: int
+    check: Callable[[str], None], layout: SourceLayout, dtype: Any, chosen: Any, fragment: Any, number: int
 ) -> Part:
     try:
         table = fragment.to_table(columns=list(dict.fromkeys(layout.used)), filter=chosen, use_threads=False)
@@ -218,7 +218,7 @@ def _read_groups(
     return part_of_table(table, layout, dtype, number)
 
 
-def part_of_table(table: Any, layout: Layout, dtype: Any, number: int) -> Part:
+def part_of_table(table: Any, layout: SourceLayout, dtype: Any, number: int) -> Part:
     """Return a table of Arrow as a part."""
     y = None if layout.y is None else _labels(table, layout.y, number)
     weight = None if layout.weight is None else _column(table, layout.weight)
