@@ -626,7 +626,11 @@ def test_columns_are_found_by_name(run, fails):
 
 # Tables that can be read and evaluated, but not learnt.
 NEVER = {
-    "never-a-value": ("a,b,y\n,1,0\n,2,1\n", ["'a'", "no value in any row"], {"missing": "mean"}),
+    "never-a-value": (
+        "a,b,y\n,1,0\n,2,1\n",
+        ["'a'", "no value in any row"],
+        {"missing": "mean", "features": ["a", "b"]},
+    ),
     "never-measured": ("a,a_err,y\n1,inf,0\n,2,1\n", ["'a'", "no value in any row"], {}),
 }
 

@@ -328,7 +328,8 @@ def test_a_second_header_is_refused(tmp_path):
 
 def test_columns_shows_decimal_commas(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    pd.DataFrame({"a": numbers(0), "k": EVEN, "y": KIND}).to_csv("t.csv", sep=";", decimal=",", index=False)
+    frame = pd.DataFrame({"a": numbers(0), "a_err": errors(0), "k": EVEN, "y": KIND})
+    frame.to_csv("t.csv", sep=";", decimal=",", index=False)
     assert main(["columns", "t.csv", "--target", "y"]) == 0
     assert "is it a decimal comma? Then give --decimal ," in capsys.readouterr().out
     assert main(["columns", "t.csv", "--target", "y", "--decimal", ","]) == 0

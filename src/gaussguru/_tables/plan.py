@@ -362,7 +362,7 @@ class _Planner:
         commas = [name for name, column in texts.items() if _matches(column, _WITH_COMMA)]
         if not commas:
             return []
-        return [f"{_named(commas)} has texts such as {self.shown[commas[0]].drop_null()[0].as_py()!r}: {COMMA}"]
+        return [f"texts such as {self.shown[commas[0]].drop_null()[0].as_py()!r} in {_named(commas)}: {COMMA}"]
 
     def _kind(self, name: str) -> str:
         """Return the kind of a column by its first rows, as :func:`column_roles` needs it, or "empty"."""
@@ -503,6 +503,8 @@ class _Planner:
 
     def _repeated_negative(self, name: str) -> list[float]:
         """Return the negative number that occurs more than once among nonnegative errors, if there is one only."""
+        if pa.types.is_string(self.shown[name].type):
+            return []
         values = self._complete([name])[:, 0]
         negative = values[values < 0]
         is_one = 1 < len(negative) < len(values) and (negative == negative[0]).all()
