@@ -16,7 +16,7 @@ from gaussguru import ErrorBarClassifier, GuruClassifier, GuruClassifierCV, Kern
 from gaussguru._columns import Bar, column_roles
 from gaussguru._columns.conventions import NINETY_PERCENT
 from gaussguru._tables import base, streaming
-from gaussguru._tables.files import Limits, TableError, open_table
+from gaussguru._tables.files import FileLimits, TableError, open_table
 from gaussguru._tables.fitting import split_rows
 from gaussguru._tables.plan import Options, Plan
 from gaussguru._tables.schema import read_all
@@ -604,7 +604,7 @@ def test_cells_that_are_no_numbers_are_listed_at_once(tmp_path, monkeypatch, pac
     path = tmp_path / ("t.csv.gz" if packed else "t.csv")
     text = "\n".join(lines).encode()
     path.write_bytes(gzip.compress(text) if packed else text)
-    message = refusal(path, limits=Limits(line=40_000))
+    message = refusal(path, limits=FileLimits(line=40_000))
     expected = {("a", "one", 151), ("c", "true", 151), ("b", "1_000", 3334), ("a", "0x10", 3335), ("b", "oops", 3335),
                 ("a", "1e", 8000)}  # fmt: skip
     found = re.findall(r"column '(\w)' has '(\w+)' in row (\d+)", message)

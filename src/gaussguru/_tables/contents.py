@@ -32,8 +32,8 @@ __all__ = [
 # which are more than the 54,675 probes of the widest common gene chips. An index of libsvm costs 100 bytes; large
 # collections of texts have a million.
 COLUMNS, INDICES = 60_000, 2_000_000
-# Largest ratio of unpacked to packed bytes, for files that unpack to more than ``FileLimits.unpacked``. Numbers are packed
-# to a third or a tenth, zeros and few ones to a fiftieth; gzip packs nothing but zeros to a thousandth.
+# Largest ratio of unpacked to packed bytes, for files that unpack to more than ``FileLimits.unpacked``. Numbers are
+# packed to a third or a tenth, zeros and few ones to a fiftieth; gzip packs nothing but zeros to a thousandth.
 EXPANSION = 100
 # So many bytes are looked at to recognise an encoding.
 LOOK = 1 << 16

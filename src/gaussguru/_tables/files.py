@@ -1,7 +1,7 @@
 """Tables in files, recognised and opened; libsvm; tables that are written whole or not at all.
 
-A damaged file raises a :class:`TableError` of one line that names the file, the column and the row. A file that asks for
-more than the :class:`FileLimits` is refused at once: no file makes a reader take time or memory out of proportion.
+A damaged file raises a :class:`TableError` of one line that names the file, the column and the row. A file that asks
+for more than the :class:`FileLimits` is refused at once: no file makes a reader take time or memory out of proportion.
 :mod:`gaussguru._tables.schema` reads the columns of a layout.
 """
 
