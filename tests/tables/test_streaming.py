@@ -316,7 +316,7 @@ def test_a_class_of_one_row_is_refused_wherever_it_is(tmp_path, scheduler, capsy
 @pytest.mark.xdist_group("dask")
 @pytest.mark.filterwarnings("ignore:invalid value encountered in divide")  # of Dask, in the log of a worker
 def test_what_a_table_in_memory_is_refused_for_is_refused_elsewhere(tmp_path, scheduler, capsys):
-    """Errors below 0, no label, a column without a value: the same words, whoever reads the rows."""
+    """Errors below 0, no label, a feature without a value: the same words, whoever reads the rows."""
     for change, words in (
         (("a_err", -1.0), "column 'a_err' has -1 in row"),
         (("kind", np.nan), "has no label in 1 of"),
@@ -333,8 +333,11 @@ def test_what_a_table_in_memory_is_refused_for_is_refused_elsewhere(tmp_path, sc
     frame["b"] = np.nan
     (tmp_path / "empty").mkdir()
     for given in stored(frame, tmp_path / "empty", scheduler).values():
-        assert main(["fit", *given, "--target", "kind", "-o", str(tmp_path / "model")]) == 2
+        call = ["fit", *given, "--target", "kind", "-o", str(tmp_path / "model"), "--force"]
+        assert main([*call, "--features", "a", "--features", "b"]) == 2
         assert "column 'b' has no value in any row; leave it out with --drop 'b'" in capsys.readouterr().err
+        assert main([*call, "--model", "linear", "--folds", "2"]) == 0
+        assert "ignored: b" in capsys.readouterr().err
 
 
 @pytest.mark.xdist_group("dask")
