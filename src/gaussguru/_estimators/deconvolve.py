@@ -486,8 +486,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         search = self._search(X, X_err, sample_weight)
         with self._threads(search.rows) as mapped:
             fit = search.run(start, mapped)
-        known = np.average(search.rows.is_known, axis=0, weights=search.weight)
-        return self._keep(fit, search, known, search.spreads, search.gaps, search.passes)
+        return self._keep(fit, search, search.known, search.spreads, search.gaps, search.passes)
 
     def _fit_source(self, source: Source, fields: Fields, start: EmState | None = None) -> Self:
         """Fit a subsample in memory, then all samples of a source, starting from its population."""
@@ -499,8 +498,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
                 subsample = drawn(parts)
             search = self._search(subsample.X, subsample.X_err, subsample.weight)
             fit = search.run(start, mapped)
-            passes, spreads, gaps = 2.0, search.spreads, search.gaps
-            known = np.average(search.rows.is_known, axis=0, weights=search.weight)
+            passes, spreads, gaps, known = 2.0, search.spreads, search.gaps, search.known
             if not subsample.is_all:
                 sample, features = read_sample(parts, search.limits, search.means, search.units)
                 spreads, gaps, known = features.lengths, features.gaps, features.known
@@ -626,6 +624,7 @@ class _Search:
         self.rows, self.gaps, self.limits = readings.rows.in_units(self.units), readings.gaps, readings.limits
         self.spreads, self.means = readings.spreads / self.units, readings.means / self.units
         rows, spreads = self.rows, self.spreads
+        self.known = np.average(rows.is_known, axis=0, weights=weight)  # the share of samples with a value
         self.rng = model._generator()
         self.order = self.rng.permutation(len(rows))
         n, d = rows.shape
