@@ -36,8 +36,8 @@ test-minimum: $(WHEELS)/built ## the tests with the oldest versions of what is n
 	$(MINIMUM)/bin/python -m pip install --quiet --disable-pip-version-check -c $(MINIMUM)/constraints.txt \
 	  "$$(echo $(WHEELS)/*.whl)[cli,dask]" pytest pytest-xdist hypothesis mpmath cvxpy astropy uncertainties
 	OPENBLAS_NUM_THREADS=1 $(MINIMUM)/bin/python -m pytest -n auto --dist loadgroup -W default \
-	  -k "not check_sample_weight_equivalence" tests/certificates tests/data tests/distributed tests/estimators \
-	  tests/measurement tests/problems tests/solvers tests/tables
+	  -k "not check_sample_weight_equivalence" tests/guru/certificates tests/rows tests/rows tests/guru \
+	  tests/measured tests/guru/problems tests/guru/solvers tests/tables
 
 bench: $(VENV)/installed ## times against scikit-learn, in one run, and passes over X against their budgets
 	$(BIN)/python benchmarks/run.py
@@ -56,8 +56,8 @@ fuzz-files: $(VENV)/installed-test ## hostile and damaged files for the command,
 # not looked for: Python frees little when it ends. What is found ends the process, and is written to files, because
 # pytest keeps back what is printed.
 SANITIZED := $(CURDIR)/build/sanitized
-SANITIZED_TESTS := tests/test_losses.py tests/test_noise.py tests/data tests/problems tests/solvers \
-	tests/estimators/test_kernel.py tests/estimators/test_error_bars.py
+SANITIZED_TESTS := tests/test_losses.py tests/test_noise.py tests/rows tests/guru/problems tests/guru/solvers \
+	tests/guru/test_kernel.py tests/guru/test_error_bars.py
 SANITIZED_PYTHON = LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0:halt_on_error=1:log_path=$(SANITIZED)/found \
 	UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1:log_path=$(SANITIZED)/found \

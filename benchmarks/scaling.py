@@ -21,9 +21,9 @@ import numpy as np
 from facts import machine_facts
 
 from gaussguru import GuruClassifier
-from gaussguru._data.cluster import FAN, _in_runs, _merged
-from gaussguru._data.rows import Block, _gram_blas, combine, margins
-from gaussguru._problems.binary import _visit
+from gaussguru._guru.problems.binary import _visit
+from gaussguru._rows.cluster import FAN, _in_runs, _merged
+from gaussguru._rows.rows import Block, _gram_blas, combine, margins
 from gaussguru.losses import resolve_loss
 
 SIGMA = 0.1

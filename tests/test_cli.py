@@ -585,7 +585,7 @@ def test_rows_are_few_where_each_takes_much(run, monkeypatch, file):
     succeeds(run("fit", file, *target, "--sigma", "0.5", "-o", "m"))
     before = [succeeds(run("predict", "m", file)), succeeds(run("evaluate", "m", file, "--noise-levels", "0"))]
     sizes, seen = [], models.Model.seen
-    monkeypatch.setattr("gaussguru._blocks.WORKING_BYTES", 240)  # ten rows of scores of three classes
+    monkeypatch.setattr("gaussguru._utils.blocks.WORKING_BYTES", 240)  # ten rows of scores of three classes
     monkeypatch.setattr(models.Model, "seen", lambda self, X, *a: sizes.append(X.shape[0]) or seen(self, X, *a))
     after = [succeeds(run("predict", "m", file)), succeeds(run("evaluate", "m", file, "--noise-levels", "0"))]
     assert after == before

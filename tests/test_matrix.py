@@ -35,7 +35,7 @@ from gaussguru import (
     TotalSVC,
     models,
 )
-from gaussguru._estimators.affine import NotLinearError
+from gaussguru._measured.affine import NotLinearError
 from gaussguru.calibration import CalibratedWithErrorsCV, margin_and_spread, score_moments
 from gaussguru.certificates import duality_gap
 from gaussguru.errors import Measured

@@ -445,7 +445,7 @@ def test_memory_is_bounded(monkeypatch):
     carrier = WithErrors(inner).fit(POSITIVE)
     whole = covariances(carrier.transform(POSITIVE, SMALL).err, np.zeros((60, 30)))
     monkeypatch.setattr(curved, "MOST_STORED", 60 * 30 * 4)
-    monkeypatch.setattr("gaussguru._blocks.WORKING_BYTES", 1 << 17)
+    monkeypatch.setattr("gaussguru._utils.blocks.WORKING_BYTES", 1 << 17)
     part = carrier.transform(POSITIVE, SMALL).err
     assert part.factors.shape == (60, 30, 4)
     found = covariances(part, np.zeros((60, 30)))

@@ -32,7 +32,7 @@ from gaussguru import (
     KernelGuruClassifier,
     PopulationClassifier,
 )
-from gaussguru._estimators.under_noise import with_larger_errors
+from gaussguru._measured.under_noise import with_larger_errors
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import Limits, LowRank, Measured
 from gaussguru.inspection import coefficients

@@ -33,16 +33,8 @@ from gaussguru import (
     KernelGuruClassifier,
     PopulationClassifier,
 )
-from gaussguru._data.em import population_of
 from gaussguru._errors import check_errors
-from gaussguru._estimators.affine import AffineMap
-from gaussguru._estimators.under_noise import with_larger_errors
-from gaussguru._linalg import graded_roots
-from gaussguru.calibration import CalibratedWithErrorsCV
-from gaussguru.errors import LowRank, Measured
-from gaussguru.population import Deconvolve
-from gaussguru.preprocessing import WithErrors
-from gaussguru.probabilities import (
+from gaussguru._guru.probabilities import (
     bivariate_normal,
     lower_bound,
     rooted_probabilities,
@@ -51,6 +43,14 @@ from gaussguru.probabilities import (
     top_probabilities,
     trivariate_normal,
 )
+from gaussguru._measured.affine import AffineMap
+from gaussguru._measured.under_noise import with_larger_errors
+from gaussguru._populations.em import population_of
+from gaussguru._utils.linalg import graded_roots
+from gaussguru.calibration import CalibratedWithErrorsCV
+from gaussguru.errors import LowRank, Measured
+from gaussguru.population import Deconvolve
+from gaussguru.preprocessing import WithErrors
 from gaussguru.robustness import (
     NotLinearError,
     certified_radius,

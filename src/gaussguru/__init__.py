@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gaussguru._errors import Measured
-    from gaussguru._estimators.adversary import sample_noise, worst_case_covariance
-    from gaussguru._estimators.ball import AdversarialSVC, TotalSVC
-    from gaussguru._estimators.base import CollapseWarning
-    from gaussguru._estimators.class_populations import PopulationClassifier
-    from gaussguru._estimators.cross_validation import GuruClassifierCV
-    from gaussguru._estimators.error_bar import ErrorBarClassifier
-    from gaussguru._estimators.kernel import KernelGuruClassifier
-    from gaussguru._estimators.linear import GuruClassifier, sigma_max
-    from gaussguru._estimators.path import sigma_path
+    from gaussguru._guru.adversary import sample_noise, worst_case_covariance
+    from gaussguru._guru.ball import AdversarialSVC, TotalSVC
+    from gaussguru._guru.base import CollapseWarning
+    from gaussguru._guru.cross_validation import GuruClassifierCV
+    from gaussguru._guru.kernel import KernelGuruClassifier
+    from gaussguru._guru.linear import GuruClassifier, sigma_max
+    from gaussguru._guru.path import sigma_path
+    from gaussguru._measured.class_populations import PopulationClassifier
+    from gaussguru._measured.error_bar import ErrorBarClassifier
 
 __all__ = [
     "AdversarialSVC",
@@ -34,19 +34,19 @@ __version__ = "0.1.0"
 
 # Everything is imported when it is first used: ``import gaussguru`` alone is enough, and takes no time.
 _HOMES = {
-    "AdversarialSVC": "_estimators.ball",
-    "CollapseWarning": "_estimators.base",
-    "ErrorBarClassifier": "_estimators.error_bar",
-    "GuruClassifier": "_estimators.linear",
-    "GuruClassifierCV": "_estimators.cross_validation",
-    "KernelGuruClassifier": "_estimators.kernel",
+    "AdversarialSVC": "_guru.ball",
+    "CollapseWarning": "_guru.base",
+    "ErrorBarClassifier": "_measured.error_bar",
+    "GuruClassifier": "_guru.linear",
+    "GuruClassifierCV": "_guru.cross_validation",
+    "KernelGuruClassifier": "_guru.kernel",
     "Measured": "_errors",
-    "PopulationClassifier": "_estimators.class_populations",
-    "TotalSVC": "_estimators.ball",
-    "sample_noise": "_estimators.adversary",
-    "sigma_max": "_estimators.linear",
-    "sigma_path": "_estimators.path",
-    "worst_case_covariance": "_estimators.adversary",
+    "PopulationClassifier": "_measured.class_populations",
+    "TotalSVC": "_guru.ball",
+    "sample_noise": "_guru.adversary",
+    "sigma_max": "_guru.linear",
+    "sigma_path": "_guru.path",
+    "worst_case_covariance": "_guru.adversary",
 }
 _MODULES = (
     "calibration", "certificates", "datasets", "errors", "inspection", "losses", "models", "noise",

@@ -23,10 +23,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils import Bunch
 
-from gaussguru._estimators.error_bar import ErrorBarClassifier
-from gaussguru._estimators.linear import GuruClassifier
-from gaussguru._estimators.validation import check_count
-from gaussguru._linalg import Array, Index
+from gaussguru._guru.linear import GuruClassifier
+from gaussguru._measured.error_bar import ErrorBarClassifier
+from gaussguru._rows.validation import check_count
+from gaussguru._utils.linalg import Array, Index
 from gaussguru.datasets import load_wdbc
 from gaussguru.plotting import RemeasureDisplay, RobustnessCurveDisplay, style
 from gaussguru.population import predictive_of_errors

@@ -17,14 +17,14 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._errors import Measured, marked, split_errors, standard_deviations, unmeasured
-from gaussguru._estimators.affine import AffineMap, NotLinearError, as_table, final_estimator
-from gaussguru._estimators.error_bar import ErrorBarClassifier
-from gaussguru._estimators.remeasure import without_gaps
-from gaussguru._estimators.validation import check_choice, check_count, check_weights
-from gaussguru._frames import as_numbers, column_names, column_values, like, put_column, take_rows
-from gaussguru._linalg import Array
+from gaussguru._guru.probabilities import places
+from gaussguru._measured.affine import AffineMap, NotLinearError, as_table, final_estimator
+from gaussguru._measured.error_bar import ErrorBarClassifier
+from gaussguru._measured.remeasure import without_gaps
+from gaussguru._rows.validation import check_choice, check_count, check_weights
+from gaussguru._utils.frames import as_numbers, column_names, column_values, like, put_column, take_rows
+from gaussguru._utils.linalg import Array
 from gaussguru.calibration import CalibratedWithErrorsCV
-from gaussguru.probabilities import places
 
 __all__ = ["Coefficients", "Explanation", "FeatureImportance", "coefficients", "explain", "feature_importance"]
 

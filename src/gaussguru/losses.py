@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from scipy.special import entr, logit, ndtri, xlog1py
 
-from gaussguru._linalg import Array
 from gaussguru._native import _binding
+from gaussguru._utils.linalg import Array
 
 Terms = tuple[Array, Array, Array]
 

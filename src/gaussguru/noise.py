@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import LinAlgError, cholesky, eigh, svd
 from scipy.linalg.lapack import dtrtri
 
-from gaussguru._linalg import EPS, Array, diagonal, norm
+from gaussguru._utils.linalg import EPS, Array, diagonal, norm
 
 # The largest asymmetry of a covariance, and the least negative eigenvalue, that count as rounding (of correlations).
 ROUNDING = 1e-10

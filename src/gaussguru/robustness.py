@@ -18,9 +18,9 @@ different ``sigma`` are compared under the same conditions.
 :func:`remeasure_gain` is the benefit of smaller error bars, for classifiers that account for error bars.
 """
 
-from gaussguru._estimators.affine import NotLinearError
-from gaussguru._estimators.remeasure import remeasure_gain
-from gaussguru._estimators.under_noise import (
+from gaussguru._measured.affine import NotLinearError
+from gaussguru._measured.remeasure import remeasure_gain
+from gaussguru._measured.under_noise import (
     RobustnessCurve,
     certified_radius,
     class_probabilities,

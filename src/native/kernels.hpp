@@ -56,7 +56,7 @@ struct Columns {
 
 enum LossCode : int { GAUSSIAN = 0, LOGISTIC, QUADRATIC };
 
-// The indices of the six sums of totals(): Totals in _problems/binary.py.
+// The indices of the six sums of totals(): Totals in _guru/problems/binary.py.
 enum Total : int { VALUE = 0, SLOPE_POS, SLOPE_NEG, CURVE_POS, CURVE_NEG, CONJUGATE, N_TOTALS };
 
 // The multiclass problem at (c W, b): labels 0..n_classes-1, weights s, scores X W' (a row each), the scale of

@@ -28,7 +28,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from fuzz.program import BrokenError, main
 from gaussguru import ErrorBarClassifier, GuruClassifier, PopulationClassifier
-from gaussguru._estimators.base import CollapseWarning
+from gaussguru._guru.base import CollapseWarning
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import Asymmetric, Limits, LowRank
 from gaussguru.population import Deconvolve

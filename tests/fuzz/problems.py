@@ -30,7 +30,7 @@ from support.error_bars import conditional, expected_kernel
 
 from fuzz.program import BrokenError, main
 from gaussguru import AdversarialSVC, GuruClassifier, GuruClassifierCV, KernelGuruClassifier, TotalSVC
-from gaussguru._estimators.base import CollapseWarning
+from gaussguru._guru.base import CollapseWarning
 from gaussguru.errors import LowRank
 
 EPS = np.finfo(float).eps

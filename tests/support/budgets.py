@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from gaussguru import CollapseWarning
-from gaussguru._data.rows import Rows
+from gaussguru._rows.rows import Rows
 
 KINDS = ("value", "product", "hessian", "errors")
 

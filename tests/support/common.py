@@ -7,7 +7,7 @@ from scipy.special import ndtr
 from threadpoolctl import ThreadpoolController
 
 from gaussguru import GuruClassifier
-from gaussguru._solvers.registry import SOLVERS
+from gaussguru._guru.solvers.registry import SOLVERS
 from gaussguru.losses import LOSSES, Gaussian
 from support import oracles
 

@@ -8,9 +8,9 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from gaussguru import CollapseWarning, GuruClassifier
-from gaussguru._data.rows import Rows
-from gaussguru._problems.multiclass import Multiclass
-from gaussguru._problems.smoothing import Smoothing
+from gaussguru._guru.problems.multiclass import Multiclass
+from gaussguru._guru.problems.smoothing import Smoothing
+from gaussguru._rows.rows import Rows
 from gaussguru.losses import LOSSES
 from gaussguru.noise import Isotropic
 from support import oracles

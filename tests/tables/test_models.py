@@ -45,9 +45,9 @@ from gaussguru import (
     models,
 )
 from gaussguru._columns import Bar
-from gaussguru._estimators import error_bar, pool
-from gaussguru._estimators.affine import NotLinearError
-from gaussguru._estimators.candidates import linear_families
+from gaussguru._measured import error_bar, pool
+from gaussguru._measured.affine import NotLinearError
+from gaussguru._measured.candidates import linear_families
 from gaussguru._tables.archive import CARD, TRUSTED
 from gaussguru._tables.files import TableError
 from gaussguru._tables.fitting import evaluate_model, fit_model

@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from gaussguru import GuruClassifier
-from gaussguru._data import streams
+from gaussguru._rows import streams
 from gaussguru._tables import base, fitting, streaming
 from gaussguru.cli import main
 from gaussguru.errors import Limits, Measured
@@ -72,7 +72,7 @@ import os, resource, sys
 import numpy as np
 from gaussguru import GuruClassifier
 from gaussguru.models import save_model
-from gaussguru._data import streams
+from gaussguru._rows import streams
 from gaussguru._tables import base, fitting, streaming
 from gaussguru.cli import main
 from gaussguru.sources import Arrays, arrays

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from gaussguru._errors import Limits
-    from gaussguru._linalg import Array
+    from gaussguru._utils.linalg import Array
 
 __all__ = ["LARGEST", "Bar", "Cells", "Columns"]
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gaussguru._blocks import rows_at_once
-from gaussguru._frames import as_numbers
-from gaussguru._linalg import Array
 from gaussguru._native import _binding
+from gaussguru._utils.blocks import rows_at_once
+from gaussguru._utils.frames import as_numbers
+from gaussguru._utils.linalg import Array
 
 # Largest asymmetry and negative eigenvalue of a covariance, relative to its largest entry.
 ROUNDING = 1e-8

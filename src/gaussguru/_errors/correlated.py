@@ -11,7 +11,7 @@ from gaussguru._errors.arrays import roots_of
 from gaussguru._errors.forms import Errors, Products, Roots
 from gaussguru._errors.independent import Diagonal
 from gaussguru._errors.sparse import SparseFactors
-from gaussguru._linalg import Array, Index, diagonal
+from gaussguru._utils.linalg import Array, Index, diagonal
 
 
 @dataclass(frozen=True)

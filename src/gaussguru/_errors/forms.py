@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gaussguru._errors.arrays import ROUNDING
-from gaussguru._linalg import Array, Index, norm
+from gaussguru._utils.linalg import Array, Index, norm
 
 
 class Errors(ABC):

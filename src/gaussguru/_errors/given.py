@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from gaussguru._errors.arrays import deviations, error_numbers
-from gaussguru._frames import (
+from gaussguru._utils.frames import (
     as_numbers,
     check_same_names,
     is_frame,
@@ -18,7 +18,7 @@ from gaussguru._frames import (
     take_rows,
     with_numbers,
 )
-from gaussguru._linalg import Array
+from gaussguru._utils.linalg import Array
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,15 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils.sparsefuncs import mean_variance_axis
 
-from gaussguru._blocks import MOST_STORED, row_blocks
 from gaussguru._errors.arrays import any_roots, finite_least
 from gaussguru._errors.given import Limits, LowRank
 from gaussguru._errors.parse import finite
 from gaussguru._errors.samples import split_errors
-from gaussguru._frames import as_numbers, like
-from gaussguru._linalg import EPS, Array, Index
-from gaussguru._moments import FeatureMoments
 from gaussguru._native import _binding
+from gaussguru._utils.blocks import MOST_STORED, row_blocks
+from gaussguru._utils.frames import as_numbers, like
+from gaussguru._utils.linalg import EPS, Array, Index
+from gaussguru._utils.moments import FeatureMoments
 
 # Rows in a block of deviations, which stays in cache.
 PIECE = 4096

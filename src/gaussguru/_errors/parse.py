@@ -23,7 +23,7 @@ import scipy.sparse as sp
 
 from gaussguru._errors.arrays import Gaps, check_given, check_semidefinite, deviations, error_numbers, finite_least
 from gaussguru._errors.given import Asymmetric, Limits, LowRank
-from gaussguru._frames import (
+from gaussguru._utils.frames import (
     as_numbers,
     check_same_names,
     column_names,
@@ -34,7 +34,7 @@ from gaussguru._frames import (
     unmasked,
     with_numbers,
 )
-from gaussguru._linalg import Array, Index
+from gaussguru._utils.linalg import Array, Index
 
 
 def parsed(X: Any, X_err: Any, name: str) -> tuple[Any, Any]:

@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 
 from gaussguru._errors.given import AffineComponents, Components, Limits, LowRank
 from gaussguru._errors.parse import columns_of_errors, parsed, put_errors
-from gaussguru._frames import as_numbers, column_names, column_values, places_of, put_column, take_columns, take_rows
+from gaussguru._utils.frames import (
+    as_numbers,
+    column_names,
+    column_values,
+    places_of,
+    put_column,
+    take_columns,
+    take_rows,
+)
 
 
 def split_errors(X: Any, X_err: Any = None, name: str = "X_err") -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from gaussguru._errors.forms import Errors, Roots
-from gaussguru._linalg import Array, Index
+from gaussguru._utils.linalg import Array, Index
 
 
 @dataclass(frozen=True)

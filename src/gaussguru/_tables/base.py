@@ -20,7 +20,7 @@ import pyarrow.csv
 from gaussguru._tables.contents import ByteStream, FileLimits, TableError, quoted, shortened
 
 if TYPE_CHECKING:
-    from gaussguru._linalg import Array
+    from gaussguru._utils.linalg import Array
 
 # Bytes of numbers, or of lines of libsvm, that are passed on together.
 BLOCK = 1 << 22

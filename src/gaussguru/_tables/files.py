@@ -22,13 +22,13 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from gaussguru._files import replacing
 from gaussguru._tables import base
 from gaussguru._tables.arrow import Feather, Parquet
 from gaussguru._tables.base import NO_VALUE, Batched, TableReader, column_of, nearest
 from gaussguru._tables.catalogues import Excel, Fits, VoTable
 from gaussguru._tables.contents import ByteStream, FileLimits, TableError, Unpacked, open_stream, quoted
 from gaussguru._tables.delimited import Csv
+from gaussguru._utils.files import replacing
 
 __all__ = [
     "FORMATS",

@@ -19,25 +19,25 @@ from sklearn.model_selection import GroupShuffleSplit, StratifiedGroupKFold, che
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from gaussguru._data.streams import Part
 from gaussguru._errors import has_unmeasured, measured, split_errors
-from gaussguru._estimators.base import with_advice
-from gaussguru._estimators.cross_validation import GuruClassifierCV
-from gaussguru._estimators.error_bar import ErrorBarClassifier
-from gaussguru._estimators.kernel import KernelGuruClassifier
-from gaussguru._estimators.linear import GuruClassifier
-from gaussguru._estimators.path import sigma_path
-from gaussguru._estimators.pool import MODELS
-from gaussguru._estimators.under_noise import check_levels, fill_unmeasured
-from gaussguru._estimators.validation import ParameterError
-from gaussguru._frames import take_rows
-from gaussguru._linalg import Array
+from gaussguru._guru.base import with_advice
+from gaussguru._guru.cross_validation import GuruClassifierCV
+from gaussguru._guru.kernel import KernelGuruClassifier
+from gaussguru._guru.linear import GuruClassifier
+from gaussguru._guru.path import sigma_path
+from gaussguru._guru.probabilities import winners
+from gaussguru._measured.error_bar import ErrorBarClassifier
+from gaussguru._measured.pool import MODELS
+from gaussguru._measured.under_noise import check_levels, fill_unmeasured
+from gaussguru._rows.streams import Part
+from gaussguru._rows.validation import ParameterError
 from gaussguru._tables.files import TableError, quoted
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.model import Model, is_plain
 from gaussguru._tables.schema import Data, label_values
+from gaussguru._utils.frames import take_rows
+from gaussguru._utils.linalg import Array
 from gaussguru.preprocessing import WithErrors
-from gaussguru.probabilities import winners
 from gaussguru.report.judgement import Judge, Judgement
 from gaussguru.report.reliability import (
     Reliability,

@@ -9,13 +9,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
-from gaussguru._blocks import rows_at_once
 from gaussguru._errors import Limits, measured
-from gaussguru._estimators.base import ByProbability
-from gaussguru._estimators.linear import GuruClassifier
+from gaussguru._guru.base import ByProbability
+from gaussguru._guru.linear import GuruClassifier
 from gaussguru._tables.files import TableError, quoted
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.schema import label_value
+from gaussguru._utils.blocks import rows_at_once
 from gaussguru.robustness import certified_radius, class_probabilities, remeasure_gain
 
 

@@ -27,20 +27,20 @@ from sklearn.preprocessing import (
 )
 
 from gaussguru._columns.measured import LARGEST
-from gaussguru._data.kernel_matrix import NAMES, Kernel
-from gaussguru._data.mixtures import FactorMixture, Mixture
 from gaussguru._errors import Population
-from gaussguru._estimators.affine import AffineMap
-from gaussguru._estimators.ball import AdversarialSVC, TotalSVC
-from gaussguru._estimators.class_populations import PopulationClassifier
-from gaussguru._estimators.cross_validation import GuruClassifierCV
-from gaussguru._estimators.error_bar import ErrorBarClassifier
-from gaussguru._estimators.features import FAR, FeatureColumns
-from gaussguru._estimators.kernel import KernelGuruClassifier
-from gaussguru._estimators.linear import GuruClassifier
-from gaussguru._estimators.pool import MODELS, WITH_ERRORS, ExpectedKernel, FittedMember, OpinionPool
-from gaussguru._estimators.posteriors import View
-from gaussguru._estimators.probit import ProbitWithErrors
+from gaussguru._guru.ball import AdversarialSVC, TotalSVC
+from gaussguru._guru.cross_validation import GuruClassifierCV
+from gaussguru._guru.kernel import KernelGuruClassifier
+from gaussguru._guru.kernel_matrix import NAMES, Kernel
+from gaussguru._guru.linear import GuruClassifier
+from gaussguru._measured.affine import AffineMap
+from gaussguru._measured.class_populations import PopulationClassifier
+from gaussguru._measured.error_bar import ErrorBarClassifier
+from gaussguru._measured.features import FAR, FeatureColumns
+from gaussguru._measured.pool import MODELS, WITH_ERRORS, ExpectedKernel, FittedMember, OpinionPool
+from gaussguru._measured.posteriors import View
+from gaussguru._measured.probit import ProbitWithErrors
+from gaussguru._populations.mixtures import FactorMixture, Mixture
 from gaussguru._tables.schema import LONGEST_LABEL
 from gaussguru._tables.trees import MOST_JOBS, TREES
 from gaussguru.calibration import CalibratedWithErrorsCV

@@ -29,7 +29,7 @@ from gaussguru._tables.files import Libsvm, TableError, TableReader, quoted
 from gaussguru._tables.layout import Layout
 
 if TYPE_CHECKING:
-    from gaussguru._linalg import Array
+    from gaussguru._utils.linalg import Array
 
 __all__ = ["ColumnPlan", "Options", "Plan"]
 

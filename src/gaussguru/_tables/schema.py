@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from gaussguru._columns import Cells
 from gaussguru._columns.measured import LARGEST
-from gaussguru._data.streams import mapped_rows
 from gaussguru._errors import Limits
-from gaussguru._linalg import EPS, Array
+from gaussguru._rows.streams import mapped_rows
 from gaussguru._tables.files import NO_VALUE, Libsvm, TableError, TableReader, column_of, nearest, quoted
 from gaussguru._tables.layout import Layout
+from gaussguru._utils.linalg import EPS, Array
 
 __all__ = [
     "Data",

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from sklearn.preprocessing import StandardScaler
 
 from gaussguru._errors import Limits
-from gaussguru._linalg import EPS, Array
 from gaussguru._tables.files import NO_VALUE, TableError, TableReader, format_of, quoted
 from gaussguru._tables.fitting import Moments, TrainingRows, used_rows
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.schema import checked_frame, deviations, read_parts
+from gaussguru._utils.linalg import EPS, Array
 from gaussguru.sources import Arrays, Dask, needed
 
 # Bytes of a table beyond which it is not read into memory, and the part of the memory that it may take there: a fit

@@ -18,8 +18,8 @@ from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifie
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru._estimators.pool import alone
-from gaussguru._linalg import Array
+from gaussguru._measured.pool import alone
+from gaussguru._utils.linalg import Array
 
 # Numbers in the rows to which a classifier is fitted before it is given its nodes.
 MOST_NUMBERS = 10_000_000

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtr
 from sklearn.utils import Bunch, check_random_state
 
-from gaussguru._blocks import row_blocks
 from gaussguru._errors import check_errors, finite, split_errors, unmeasured
-from gaussguru._estimators.validation import check_choice, check_count, check_real
-from gaussguru._frames import as_numbers
-from gaussguru._linalg import Array
-from gaussguru.probabilities import top_probabilities
+from gaussguru._guru.probabilities import top_probabilities
+from gaussguru._rows.validation import check_choice, check_count, check_real
+from gaussguru._utils.blocks import row_blocks
+from gaussguru._utils.frames import as_numbers
+from gaussguru._utils.linalg import Array
 
 PATTERNS = ("uniform", "varied", "by-sample", "by-feature", "two-level", "correlated")
 # The largest error of a pattern with one number, relative to it, and 1 / the smallest: a decade in all.

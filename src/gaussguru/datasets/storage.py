@@ -14,7 +14,7 @@ from sklearn import datasets
 from sklearn.utils import Bunch
 
 from gaussguru._errors import Measured
-from gaussguru._linalg import Array
+from gaussguru._utils.linalg import Array
 
 Arrays = dict[str, Any]
 

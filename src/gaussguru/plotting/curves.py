@@ -11,13 +11,13 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._errors import Measured, mean_spread, split_errors
-from gaussguru._estimators.base import CollapseWarning
-from gaussguru._estimators.cross_validation import GuruClassifierCV
-from gaussguru._estimators.kernel import KernelGuruClassifier
-from gaussguru._estimators.linear import GuruClassifier
-from gaussguru._estimators.path import sigma_path
-from gaussguru._estimators.validation import check_choice, check_count, check_kind
-from gaussguru._linalg import Array, Index
+from gaussguru._guru.base import CollapseWarning
+from gaussguru._guru.cross_validation import GuruClassifierCV
+from gaussguru._guru.kernel import KernelGuruClassifier
+from gaussguru._guru.linear import GuruClassifier
+from gaussguru._guru.path import sigma_path
+from gaussguru._rows.validation import check_choice, check_count, check_kind
+from gaussguru._utils.linalg import Array, Index
 from gaussguru.plotting import style
 from gaussguru.robustness import robustness_curve
 

@@ -4,7 +4,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from gaussguru._linalg import Array
+from gaussguru._utils.linalg import Array
 from gaussguru.inspection import Explanation, FeatureImportance, explain, feature_importance
 from gaussguru.plotting import style
 

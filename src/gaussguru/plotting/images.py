@@ -5,10 +5,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from gaussguru._estimators.adversary import sample_noise
-from gaussguru._estimators.affine import as_table, dense
-from gaussguru._estimators.validation import check_count
-from gaussguru._linalg import Array
+from gaussguru._guru.adversary import sample_noise
+from gaussguru._measured.affine import as_table, dense
+from gaussguru._rows.validation import check_count
+from gaussguru._utils.linalg import Array
 from gaussguru.plotting import style
 
 

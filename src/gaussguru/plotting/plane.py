@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from gaussguru._errors import Measured, check_errors, measured, split_errors
-from gaussguru._estimators.adversary import worst_case_covariance
-from gaussguru._estimators.affine import as_table, dense, final_estimator
-from gaussguru._estimators.ball import AdversarialSVC, TotalSVC
-from gaussguru._estimators.under_noise import counts_errors
-from gaussguru._estimators.validation import check_kind, check_real
-from gaussguru._frames import column_names, is_frame, like
-from gaussguru._linalg import Array
+from gaussguru._guru.adversary import worst_case_covariance
+from gaussguru._guru.ball import AdversarialSVC, TotalSVC
+from gaussguru._measured.affine import as_table, dense, final_estimator
+from gaussguru._measured.under_noise import counts_errors
+from gaussguru._rows.validation import check_kind, check_real
+from gaussguru._utils.frames import column_names, is_frame, like
+from gaussguru._utils.linalg import Array
 from gaussguru.plotting import style
 
 RESOLUTION = 301

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gaussguru._estimators.affine import final_estimator
+from gaussguru._measured.affine import final_estimator
 
 # Okabe & Ito (2008), without yellow, which is hard to see on white paper.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

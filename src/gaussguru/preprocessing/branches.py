@@ -11,8 +11,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
 from gaussguru._errors import Limits, LowRank, columns_of_errors, put_errors, standard_deviations
-from gaussguru._estimators.affine import dense
-from gaussguru._frames import (
+from gaussguru._measured.affine import dense
+from gaussguru._utils.frames import (
     column_names,
     column_values,
     is_frame,
@@ -23,7 +23,7 @@ from gaussguru._frames import (
     take_rows,
     text_columns,
 )
-from gaussguru._linalg import Index
+from gaussguru._utils.linalg import Index
 
 
 def exact_columns(transformer: Any, X: Any) -> Index:

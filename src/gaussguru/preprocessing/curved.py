@@ -25,11 +25,11 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.stats import chi2
 
-from gaussguru._blocks import MOST_STORED, row_blocks
 from gaussguru._errors import Errors, LowRank, Measured, check_causes
-from gaussguru._estimators.affine import dense
-from gaussguru._frames import as_numbers, like, take_rows
-from gaussguru._linalg import Array, Index
+from gaussguru._measured.affine import dense
+from gaussguru._utils.blocks import MOST_STORED, row_blocks
+from gaussguru._utils.frames import as_numbers, like, take_rows
+from gaussguru._utils.linalg import Array, Index
 
 # Points of Gauss and Hermite. With 9, means and spreads of log, sqrt, arcsinh, power and quantile transforms are within
 # 2 % of a spread of the integrals, for errors of up to half a spread; with 5, within 5 %.

@@ -12,9 +12,9 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import column_or_1d
 
 from gaussguru._errors import frame_and_units
-from gaussguru._estimators.validation import check_flag
-from gaussguru._frames import as_numbers, is_frame, like
-from gaussguru._linalg import Array, Index
+from gaussguru._rows.validation import check_flag
+from gaussguru._utils.frames import as_numbers, is_frame, like
+from gaussguru._utils.linalg import Array, Index
 
 # With fewer readings, the standard error of the readings of one sample is uncertain by more than a third.
 FEW_READINGS = 5

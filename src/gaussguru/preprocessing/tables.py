@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from gaussguru._columns import Cells, Columns, column_roles
 from gaussguru._errors import Asymmetric, Limits, frame_and_units, split_uncertainties, with_units
-from gaussguru._frames import as_numbers, is_frame, like
-from gaussguru._linalg import Array
+from gaussguru._utils.frames import as_numbers, is_frame, like
+from gaussguru._utils.linalg import Array
 
 
 def errors_from_frame(frame: Any, convention: str = "auto") -> tuple[Any, Any]:

@@ -10,12 +10,12 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import assert_all_finite, check_array, get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gaussguru._data.em import population_of
 from gaussguru._errors import Limits, Measured, columns_of_errors, has_unmeasured, marked, split_errors, unmeasured
-from gaussguru._estimators.affine import AffineMap, dense
-from gaussguru._estimators.validation import check_choice, warn_of_error_columns
-from gaussguru._frames import as_numbers, is_frame, like, numbers_beside_text, take_columns
-from gaussguru._linalg import Index
+from gaussguru._measured.affine import AffineMap, dense
+from gaussguru._populations.em import population_of
+from gaussguru._rows.validation import check_choice, warn_of_error_columns
+from gaussguru._utils.frames import as_numbers, is_frame, like, numbers_beside_text, take_columns
+from gaussguru._utils.linalg import Index
 from gaussguru.preprocessing.branches import MeasuredBranches, allows_nan, exact_columns
 from gaussguru.preprocessing.curved import CurvedMap, is_affine
 

@@ -10,8 +10,8 @@ import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from gaussguru._errors import Limits, LowRank, split_errors
-from gaussguru._estimators.affine import as_table, final_estimator
-from gaussguru._frames import take_rows
+from gaussguru._measured.affine import as_table, final_estimator
+from gaussguru._utils.frames import take_rows
 from gaussguru.report.pool import has_pool
 
 # Rows hashed at a time. Another number would change the hash of texts.

@@ -15,17 +15,17 @@ from sklearn.utils.multiclass import unique_labels
 from sklearn.utils.validation import column_or_1d
 
 from gaussguru._errors import Limits, Measured, check_errors, has_unmeasured, not_measured, split_errors
-from gaussguru._estimators.affine import as_table, final_estimator
-from gaussguru._estimators.cross_validation import GuruClassifierCV
-from gaussguru._estimators.kernel import KernelGuruClassifier
-from gaussguru._estimators.under_noise import check_levels, counts_errors, fill_unmeasured
-from gaussguru._estimators.validation import check_real
-from gaussguru._frames import take_rows
-from gaussguru._linalg import Array, Index
+from gaussguru._guru.cross_validation import GuruClassifierCV
+from gaussguru._guru.kernel import KernelGuruClassifier
+from gaussguru._guru.probabilities import expected_score
+from gaussguru._measured.affine import as_table, final_estimator
+from gaussguru._measured.under_noise import check_levels, counts_errors, fill_unmeasured
+from gaussguru._rows.validation import check_real
+from gaussguru._utils.frames import take_rows
+from gaussguru._utils.linalg import Array, Index
 from gaussguru.inspection import coefficients
 from gaussguru.plotting import RemeasureDisplay, RobustnessCurveDisplay, SigmaPathDisplay
 from gaussguru.population import Deconvolve, predictive_of_errors
-from gaussguru.probabilities import expected_score
 from gaussguru.report.card import model_card
 from gaussguru.report.judgement import Judge
 from gaussguru.report.page import Report, new_axes, percent

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from gaussguru._linalg import Array, Index
+from gaussguru._utils.linalg import Array, Index
 from gaussguru.report.reliability import Reliability, proper_scores
 
 # Number of probabilities kept for areas under ROC curves; of more rows every second, fourth, ... is kept.

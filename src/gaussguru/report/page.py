@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from gaussguru._files import replacing
+from gaussguru._utils.files import replacing
 from gaussguru.plotting import style
 
 # Number of entries of a list that a model card shows.

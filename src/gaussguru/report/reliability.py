@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gaussguru._errors import check_errors, finite, not_measured, split_errors
-from gaussguru._estimators.affine import dense, final_estimator
-from gaussguru._estimators.base import ByProbability
-from gaussguru._estimators.under_noise import with_larger_errors
-from gaussguru._linalg import SAME, Array
+from gaussguru._guru.base import ByProbability
+from gaussguru._measured.affine import dense, final_estimator
+from gaussguru._measured.under_noise import with_larger_errors
+from gaussguru._utils.linalg import SAME, Array
 from gaussguru.calibration import margin_and_spread
 from gaussguru.plotting import style
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from gaussguru._data.streams import Part, changed, read_array
-from gaussguru._frames import take_rows
+from gaussguru._rows.streams import Part, changed, read_array
+from gaussguru._utils.frames import take_rows
 from gaussguru.sources.base import PART_BYTES, Fields, Source, as_part
 
 

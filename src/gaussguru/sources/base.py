@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_array
 
-from gaussguru._data.rows import canonical
-from gaussguru._data.streams import Part
-from gaussguru._frames import check_unmasked, unmasked
+from gaussguru._rows.rows import canonical
+from gaussguru._rows.streams import Part
+from gaussguru._utils.frames import check_unmasked, unmasked
 
 # Bytes of the values of a part. Below 32 MB malloc of glibc reuses freed memory; larger parts get new pages, and
 # reading takes twice the processor time.
@@ -115,7 +115,7 @@ class Mapped(Derived):
     ----------
     source : Source
     function : callable, optional
-        Maps a :class:`gaussguru._data.streams.Part` to a part with as many samples; by default the identity. For a
+        Maps a :class:`gaussguru._rows.streams.Part` to a part with as many samples; by default the identity. For a
         source of Dask it must be picklable.
     X_err : default=None
         Error bars of the other source, used if none are given with labels and weights.

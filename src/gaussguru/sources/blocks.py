@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gaussguru._data.streams import Part
+from gaussguru._rows.streams import Part
 from gaussguru.sources.base import Fields, Source, as_part
 
 

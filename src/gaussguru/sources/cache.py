@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from gaussguru._data.streams import Part
+from gaussguru._rows.streams import Part
 from gaussguru.sources.arrays import FileRows, row_slices
 from gaussguru.sources.base import PART_BYTES, as_part
 from gaussguru.sources.layout import SourceLayout

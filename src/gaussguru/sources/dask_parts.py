@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from gaussguru._data.cluster import find_client
-from gaussguru._data.streams import Part
+from gaussguru._rows.cluster import find_client
+from gaussguru._rows.streams import Part
 from gaussguru.sources.base import Fields, Source, as_part, needed
 from gaussguru.sources.layout import SourceLayout, layout_of
 

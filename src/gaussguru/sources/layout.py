@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gaussguru._columns import Bar, Cells, Columns, column_roles
-from gaussguru._linalg import Array
+from gaussguru._utils.linalg import Array
 from gaussguru.sources.base import Fields
 
 

@@ -11,13 +11,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from gaussguru._data.cluster import Cluster, Session, find_client
-from gaussguru._data.draws import draw_evenly
-from gaussguru._data.rows import BlockMap
-from gaussguru._data.streams import DRAWN_BYTES, Blocks, LocalParts, Part, check_part_weights
-from gaussguru._data.threads import Pool, n_threads
-from gaussguru._frames import take_rows
-from gaussguru._linalg import Array, Index
+from gaussguru._rows.cluster import Cluster, Session, find_client
+from gaussguru._rows.draws import draw_evenly
+from gaussguru._rows.rows import BlockMap
+from gaussguru._rows.streams import DRAWN_BYTES, Blocks, LocalParts, Part, check_part_weights
+from gaussguru._rows.threads import Pool, n_threads
+from gaussguru._utils.frames import take_rows
+from gaussguru._utils.linalg import Array, Index
 from gaussguru.sources.arrays import Arrays, row_bytes
 from gaussguru.sources.base import Fields, Source
 from gaussguru.sources.dask_parts import Dask

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gaussguru._files import replacing
+from gaussguru._utils.files import replacing
 from gaussguru.sources.base import Fields
 from gaussguru.sources.reading import Reading, as_source, named
 

@@ -7,8 +7,8 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
-from gaussguru._data.streams import Part
-from gaussguru._frames import take_rows
+from gaussguru._rows.streams import Part
+from gaussguru._utils.frames import take_rows
 from gaussguru.sources.arrays import row_slices
 from gaussguru.sources.base import Derived, Fields, needed
 

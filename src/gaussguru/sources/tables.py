@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gaussguru._data.streams import Part, changed
+from gaussguru._rows.streams import Part, changed
 from gaussguru.sources.base import PART_BYTES, Fields, Source, as_part, needed
 from gaussguru.sources.cache import Cache
 from gaussguru.sources.layout import SourceLayout, layout_of

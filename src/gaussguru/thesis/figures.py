@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from gaussguru._estimators.ball import AdversarialSVC, TotalSVC
-from gaussguru._estimators.kernel import KernelGuruClassifier
-from gaussguru._estimators.linear import GuruClassifier
+from gaussguru._guru.ball import AdversarialSVC, TotalSVC
+from gaussguru._guru.kernel import KernelGuruClassifier
+from gaussguru._guru.linear import GuruClassifier
 from gaussguru.plotting import (
     AdversarialSamplesDisplay,
     CloudDisplay,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gaussguru._linalg import Array
+from gaussguru._utils.linalg import Array
 from gaussguru.thesis.data import load_ionosphere, load_pima, load_splice, load_usps, load_wine
 from gaussguru.thesis.splits import ThesisSplit, thesis_split
 from gaussguru.thesis.toys import make_gaussian_ring, make_gaussians, make_narrow_gaussians

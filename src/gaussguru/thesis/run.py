@@ -13,8 +13,8 @@ from typing import Any
 
 from sklearn.utils.parallel import Parallel, delayed
 
-from gaussguru._estimators.validation import check_choice
-from gaussguru._files import replacing
+from gaussguru._rows.validation import check_choice
+from gaussguru._utils.files import replacing
 from gaussguru.report.page import Report
 from gaussguru.thesis import figures, noise, variants
 from gaussguru.thesis.data import load_usps

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, LinearSVC
 
-from gaussguru._estimators.kernel import KernelGuruClassifier
-from gaussguru._estimators.linear import GuruClassifier
-from gaussguru._estimators.path import sigma_path
-from gaussguru._linalg import Array
-from gaussguru.probabilities import winners
+from gaussguru._guru.kernel import KernelGuruClassifier
+from gaussguru._guru.linear import GuruClassifier
+from gaussguru._guru.path import sigma_path
+from gaussguru._guru.probabilities import winners
+from gaussguru._utils.linalg import Array
 from gaussguru.thesis.splits import ThesisSplit
 
 # With a large C libsvm may need very long: it is stopped, and counted as not converged.

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from gaussguru._estimators.validation import check_choice
-from gaussguru._linalg import Array
+from gaussguru._rows.validation import check_choice
+from gaussguru._utils.linalg import Array
 
 # Numbers of samples for training, validation and tests, by name of the problem (chapters 2 and 5). The 152 of
 # ionosphere are one too many: there are 351 samples in all.

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from gaussguru._estimators.validation import check_count
-from gaussguru._linalg import Array
+from gaussguru._rows.validation import check_count
+from gaussguru._utils.linalg import Array
 
 
 def make_gaussians(n_samples: int = 200, *, random_state: Any = None) -> tuple[Array, NDArray[np.int64]]:

@@ -1,1 +1,0 @@
-"""Estimators of scikit-learn: checked input, a problem, its solution, and the attributes of a fit."""

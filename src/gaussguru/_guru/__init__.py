@@ -1,0 +1,1 @@
+"""Certified robust classifiers: problems, solvers, certificates, and the estimators that use them."""

@@ -1,0 +1,1 @@
+"""Lower bounds of an objective, from dual points."""

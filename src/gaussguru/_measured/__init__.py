@@ -1,0 +1,1 @@
+"""Classifiers for measured values: populations, posteriors, calibration, the pool."""

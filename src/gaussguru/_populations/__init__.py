@@ -1,0 +1,1 @@
+"""Populations of true values: readings with errors, mixtures of Gaussians, EM."""

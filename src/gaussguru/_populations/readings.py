@@ -1,0 +1,196 @@
+"""Measured values with their noise, in the form that populations compute with."""
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import assert_all_finite
+
+from gaussguru._errors import Limits, LowRank, standard_deviations
+from gaussguru._utils.blocks import rows_at_once
+from gaussguru._utils.linalg import EPS, Array
+
+# Most rows of a block (measured with 3 features: fewer add calls of NumPy, more do not fit in cache).
+ROWS = 4096
+# Values with larger errors count as missing: sums of their squares would overflow.
+LARGEST = 1e150
+
+
+@dataclass(frozen=True)
+class Readings:
+    """Values and their noise, checked: finite, and 0 for missing values.
+
+    The noise has independent ``variances``, to which ``factors`` add ``F_i F_i'``, or ``covariances`` alone. Limits
+    count as missing values; ``sides`` is -1 for upper and 1 for lower limits, ``bounds`` holds their values and
+    ``doubts`` their variances.
+    """
+
+    values: NDArray[Any]
+    variances: Array | None
+    known: NDArray[np.bool_] | None = None
+    factors: Array | None = None
+    covariances: Array | None = None
+    sides: NDArray[np.int8] | None = None
+    bounds: Array | None = None
+    doubts: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, index: Any) -> "Readings":
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        taken: dict[str, Any] = {name: None if part is None else part[index] for name, part in parts.items()}
+        return Readings(**taken)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the values."""
+        return self.values.shape
+
+    @property
+    def n_features(self) -> int:
+        """The number of features."""
+        return int(self.values.shape[1])
+
+    @property
+    def is_known(self) -> NDArray[np.bool_]:
+        """Mask of measured values."""
+        return np.ones(self.shape, dtype=bool) if self.known is None else self.known
+
+    @property
+    def gaps(self) -> NDArray[np.bool_]:
+        """Mask of features with missing values, (n_features,)."""
+        return np.asarray(~self.is_known.all(axis=0))
+
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether the noise of different features is independent."""
+        return self.factors is None and self.covariances is None
+
+    @cached_property
+    def noise(self) -> Array:
+        """Variances (n, d), or covariances (n, d, d) of correlated noise.
+
+        The variances of correlated noise are enlarged by the rounding error of a Cholesky factor, so that it exists.
+        """
+        if self.is_diagonal:
+            assert self.variances is not None
+            return self.variances
+        if self.covariances is not None:
+            noise = self.covariances.copy()
+        else:
+            assert self.variances is not None
+            assert self.factors is not None
+            noise = self.factors @ self.factors.transpose(0, 2, 1)
+            np.einsum("ijj->ij", noise)[:] += self.variances
+        np.einsum("ijj->ij", noise)[:] *= 1.0 + 4 * EPS * self.n_features**2
+        return noise
+
+    def total_noise(self, weight: Array) -> Array:
+        """Return ``sum_i s_i S_i`` of correlated noise."""
+        n, d = self.shape
+        if self.covariances is not None:
+            return np.asarray((weight @ self.covariances.reshape(n, d * d)).reshape(d, d))
+        assert self.variances is not None
+        assert self.factors is not None
+        # One product for all columns: one for every sample takes ten times as long.
+        columns = (self.factors * np.sqrt(weight)[:, np.newaxis, np.newaxis]).transpose(0, 2, 1).reshape(-1, d)
+        return np.asarray(columns.T @ columns + np.diag(weight @ self.variances))
+
+    @cached_property
+    def noise_variances(self) -> Array:
+        """The variance of the noise on every value."""
+        if self.covariances is not None:
+            return np.asarray(np.einsum("ijj->ij", self.covariances))
+        assert self.variances is not None
+        if self.factors is None:
+            return self.variances
+        return np.asarray(self.variances + np.einsum("ijr,ijr->ij", self.factors, self.factors))
+
+    @cached_property
+    def counts(self) -> Array:
+        """Number of measured features of each sample."""
+        if self.known is None:
+            return np.full(len(self), float(self.n_features))
+        return np.asarray(np.count_nonzero(self.known, axis=1), dtype=np.float64)
+
+    def scaled(self, factors: Array) -> "Readings":
+        """Return the same values with the noise of every feature multiplied by a factor."""
+        if np.all(factors == 1.0):
+            return self
+        covariances = None if self.covariances is None else self.covariances * np.multiply.outer(factors, factors)
+        columns = None if self.factors is None else self.factors * factors[:, np.newaxis]
+        variances = None if self.variances is None else self.variances * np.square(factors)
+        doubts = None if self.doubts is None else self.doubts * np.square(factors)
+        return replace(self, variances=variances, factors=columns, covariances=covariances, doubts=doubts)
+
+    def in_units(self, units: Array) -> "Readings":
+        """Return the same in other units, one for each feature; exact if they are powers of two."""
+        if np.all(units == 1.0):
+            return self
+        bounds = None if self.bounds is None else self.bounds / units
+        return replace(self.scaled(1.0 / units), values=self.values / units.astype(self.values.dtype), bounds=bounds)
+
+    def informative(self, limits: Array) -> "Readings":
+        """Return the same with values missing whose errors are above the limit of their feature."""
+        vague = self.noise_variances > np.square(limits)
+        return self.without(vague) if vague.any() else self
+
+    def without(self, lost: NDArray[np.bool_]) -> "Readings":
+        """Return the same with more missing values."""
+        known = ~lost if self.known is None else self.known & ~lost
+        covariances = self.covariances
+        if covariances is not None:
+            covariances = np.where(known[:, :, np.newaxis] & known[:, np.newaxis, :], covariances, 0.0)
+        return replace(
+            self,
+            values=np.where(known, self.values, self.values.dtype.type(0)),
+            variances=None if self.variances is None else np.where(known, self.variances, 0.0),
+            known=known,
+            factors=None if self.factors is None else self.factors * known[:, :, np.newaxis],
+            covariances=covariances,
+        )
+
+    def blocks(self, width: int | None = None) -> list[slice]:
+        """Return slices of rows that fit in cache with ``width`` numbers per row, by default n_features^2."""
+        step = min(rows_at_once(width or self.n_features**2, cached=True), ROWS)
+        return [slice(first, first + step) for first in range(0, len(self), step)]
+
+
+def read(X: Any, X_err: Any) -> Readings:
+    """Return the values of a dense X, and their noise from parsed error bars.
+
+    A value is missing if it is NaN, or if its error is infinite or above LARGEST.
+    """
+    values = np.asarray(X)
+    shape = (values.shape[0], values.shape[1])
+    sizes = standard_deviations(X_err, shape)
+    missing = np.isnan(values) | (sizes > LARGEST)
+    if isinstance(X_err, Limits):
+        return _read_limits(values, X_err, missing)
+    with np.errstate(over="ignore"):
+        if isinstance(X_err, LowRank):
+            std = np.zeros(shape) if X_err.std is None else X_err.std
+            rows = Readings(values, np.square(std), None, X_err.factors)
+        elif X_err is not None and X_err.ndim == 3:
+            rows = Readings(values, None, None, None, X_err)
+        else:
+            rows = Readings(values, np.square(sizes))
+    rows = rows.without(missing) if missing.any() else rows
+    largest = np.abs(rows.values).max(initial=0.0).astype(np.float64)
+    with np.errstate(over="ignore"):
+        if not np.isfinite(np.square(largest) * values.size):
+            assert_all_finite(rows.values, input_name="X")
+            raise ValueError(f"X must hold numbers whose squares do not overflow; got {largest:g}")
+    return rows
+
+
+def _read_limits(values: Array, X_err: Limits, missing: NDArray[np.bool_]) -> Readings:
+    """Return values of which some are limits, which count as missing but have sides, bounds and doubts."""
+    is_limit = (X_err.limits != 0) & ~missing
+    rows = read(values, np.where(missing | is_limit, np.inf, X_err.err))
+    bounds, doubts = np.where(is_limit, values, 0.0), np.where(is_limit, X_err.err, 0.0)
+    assert_all_finite(bounds, input_name="X")
+    return replace(rows, sides=np.where(is_limit, X_err.limits, 0), bounds=bounds, doubts=np.square(doubts))

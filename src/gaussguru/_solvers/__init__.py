@@ -1,1 +1,0 @@
-"""How a problem is minimised: settings in, a :class:`gaussguru._solvers.result.Result` with its proof out."""

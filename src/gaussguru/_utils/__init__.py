@@ -1,0 +1,1 @@
+"""Array types and norms, DataFrames, files, progress: helpers that know neither rows nor models."""

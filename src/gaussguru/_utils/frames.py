@@ -1,0 +1,219 @@
+"""DataFrames of any library: their names, rows and numbers."""
+
+import numbers
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.utils import _safe_indexing, check_array
+
+from gaussguru._utils.linalg import Array, Index
+
+
+def is_frame(table: Any) -> bool:
+    """Return whether a table is a DataFrame in memory, of pandas, polars, Arrow or another library."""
+    # Arrays first: narwhals takes 30 us to say no.
+    if type(table) is np.ndarray or sp.issparse(table):
+        return False
+    return bool(nw.dependencies.is_into_dataframe(table))
+
+
+def column_names(table: Any) -> NDArray[Any] | None:
+    """Return the column names of a DataFrame; None, as in scikit-learn, unless all are strings."""
+    if not is_frame(table):
+        return None
+    names = list(table.columns) if hasattr(table, "iloc") else nw.from_native(table).columns
+    return np.asarray(names) if all(isinstance(name, str) for name in names) else None
+
+
+def row_names(table: Any) -> NDArray[Any] | None:
+    """Return the index of a pandas DataFrame, else None."""
+    return np.asarray(table.index) if hasattr(table, "iloc") else None
+
+
+def check_same_names(X: Any, table: Any, name: str) -> None:
+    """Raise unless the columns and rows of a table, called ``name`` in messages, are named as those of X."""
+    columns, others = column_names(X), column_names(table)
+    if columns is None and others is not None:
+        raise ValueError(
+            f"{name} must have the columns of X; it has names, {others[:3].tolist()!r}, and X has none, so that "
+            "nothing tells whether they are in the same order: give both as DataFrames, or both as arrays"
+        )
+    for axis, names, given in (("columns", columns, others), ("index", row_names(X), row_names(table))):
+        if names is None or given is None or np.array_equal(names, given):
+            continue
+        # A range index is no name, unless the other table has the same numbers in another order.
+        if axis == "index" and (_is_numbered(names) or _is_numbered(given)) and not _is_permuted(names, given):
+            continue
+        at = next((i for i, pair in enumerate(zip(names, given, strict=False)) if pair[0] != pair[1]), -1)
+        raise ValueError(
+            f"{name} must have the {axis} of X, in the same order; got {len(given)} for {len(names)}, "
+            f"{given[at]!r} where X has {names[at]!r}"
+        )
+
+
+def _is_numbered(names: NDArray[Any]) -> bool:
+    return np.array_equal(names, np.arange(len(names)))
+
+
+def _is_permuted(names: NDArray[Any], others: NDArray[Any]) -> bool:
+    """Return whether two indices hold the same integers."""
+    if names.shape != others.shape or not (names.dtype.kind in "iu" and others.dtype.kind in "iu"):
+        return False
+    return np.array_equal(np.sort(names), np.sort(others))
+
+
+def take_rows(values: Any, index: Any) -> Any:
+    """Return rows of an array, sparse matrix, DataFrame, list or anything that is indexed by rows."""
+    if isinstance(index, tuple):  # scikit-learn asks for array[rows, ...]
+        index = index[0]
+    if is_frame(values):
+        return _safe_indexing(values, index)
+    if not hasattr(values, "shape"):
+        values = np.asarray(values)
+    return values[index]
+
+
+def places_of(columns: Any, table: Any) -> Index:
+    """Return the numbers of columns of a table, given by index, slice, mask or name."""
+    names, n_columns = column_names(table), int(table.shape[1])
+    columns = [columns] if isinstance(columns, str | numbers.Integral) else columns
+    if isinstance(columns, slice):
+        ends = [part for part in (columns.start, columns.stop) if part is not None]
+        if not (ends and isinstance(ends[0], str)):
+            return np.arange(n_columns)[columns]
+        first, last = (
+            None if part is None else int(places_of(part, table)[0]) for part in (columns.start, columns.stop)
+        )
+        return np.arange(n_columns)[first : None if last is None else last + 1]  # slices by name include both ends
+    if len(columns) and all(isinstance(name, str) for name in columns):
+        known = {name: j for j, name in enumerate([] if names is None else names.tolist())}
+        if unknown := [name for name in columns if name not in known]:
+            raise ValueError(f"columns must be names of features, {list(known)!r}; got {unknown!r}")
+        columns = [known[name] for name in columns]
+    chosen = np.asarray(columns)
+    return np.arange(n_columns)[chosen if chosen.size else slice(0)]
+
+
+def text_columns(table: Any) -> Index:
+    """Return the numbers of the columns of a DataFrame that are not numeric."""
+    if not is_frame(table):
+        return np.zeros(0, dtype=np.int64)
+    kinds = nw.from_native(table, eager_only=True).schema.values()
+    return np.array([j for j, kind in enumerate(kinds) if not _is_number(kind, table, j)], dtype=np.int64)
+
+
+def _is_number(kind: Any, table: Any, column: int) -> bool:
+    """Return whether a column of this type is numeric; columns of objects are tried."""
+    if kind == nw.Object:
+        try:
+            column_values(table, column).astype(np.float64)
+        except (TypeError, ValueError):
+            return False
+        return True
+    return bool(kind.is_numeric()) or kind in (nw.Boolean, nw.Unknown)
+
+
+def numbers_beside_text(table: Any) -> Array:
+    """Return a table as an array of float64, with 0 in columns that are not numeric."""
+    for column in text_columns(table):
+        table = put_column(table, int(column), np.zeros(table.shape[0]))
+    return as_numbers(table, "X")
+
+
+def with_numbers(table: Any, values: Array) -> Any:
+    """Return a table of the same form with new values (n, d); columns that are not numeric are unchanged."""
+    text = text_columns(table)
+    if not len(text):
+        return like(table, values)
+    for column in np.setdiff1d(np.arange(values.shape[1]), text):
+        table = put_column(table, int(column), values[:, column])
+    return table
+
+
+def take_columns(values: Any, columns: Index) -> Any:
+    """Return columns of an array, sparse matrix or DataFrame, by number."""
+    return _safe_indexing(values, columns, axis=1)
+
+
+def column_values(values: Any, column: int) -> NDArray[Any]:
+    """Return one column of an array, sparse matrix or DataFrame, of shape (n_rows,)."""
+    if is_frame(values):
+        return np.asarray(nw.from_native(values, eager_only=True)[:, column].to_numpy())
+    if sp.issparse(values):
+        return np.asarray(values[:, [column]].toarray().ravel())
+    return np.asarray(np.asarray(values)[:, column])
+
+
+def put_column(values: Any, column: int, new: NDArray[Any]) -> Any:
+    """Return an array, sparse matrix or DataFrame with one column replaced."""
+    if is_frame(values):
+        frame = nw.from_native(values, eager_only=True)
+        name = frame.columns[column]
+        return frame.with_columns(nw.new_series(name, new, backend=frame.implementation)).to_native()
+    result: Any = values.tolil(copy=True) if sp.issparse(values) else np.array(values)
+    result[:, [column]] = new[:, np.newaxis]
+    return result.tocsr() if sp.issparse(values) else result
+
+
+def like(X: Any, values: Array, names: Any = None) -> Any:
+    """Return values in the form of X: a DataFrame with its names (or ``names``), or an array, float32 if X is.
+
+    The index is kept if the number of rows is the same.
+    """
+    if not is_frame(X):
+        return values.astype(X.dtype, copy=False) if getattr(X, "dtype", None) == np.float32 else values
+    if hasattr(X, "iloc"):
+        index = X.index if len(X) == len(values) else None
+        return type(X)(values, index=index, columns=X.columns if names is None else names)
+    frame = nw.from_native(X, eager_only=True)
+    names = frame.columns if names is None else [str(name) for name in names]
+    return nw.from_numpy(np.asarray(values), schema=names, backend=frame.implementation).to_native()
+
+
+def unmasked(values: Any, name: str) -> Any:
+    """Return a masked array with NaN in masked entries, and anything else unchanged; raise for units.
+
+    scikit-learn and NumPy would silently read masked numbers and drop units.
+    """
+    if type(values) is np.ndarray:
+        return values
+    unit = getattr(values, "unit", None) if isinstance(values, np.ndarray) else None  # astropy
+    unit = values.units if hasattr(values, "m_as") else unit  # pint
+    if unit is not None and str(unit):
+        raise ValueError(
+            f"{name} must hold plain numbers, as a fitted model keeps no units; got values in {str(unit)!r}: convert X "
+            "and X_err to one unit and give their numbers"
+        )
+    if isinstance(values, np.ma.MaskedArray):
+        numbers = values.astype(np.float64) if values.dtype.kind in "iub" else values
+        return np.ma.filled(numbers, np.nan) if values.dtype.kind in "fiub" else values
+    return values
+
+
+def check_unmasked(values: Any, name: str) -> None:
+    """Raise if any entry is masked in an array that must have a value for every sample."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise ValueError(
+            f"{name} must have a value for every sample; {np.count_nonzero(np.ma.getmaskarray(values))} are masked"
+        )
+
+
+def as_numbers(values: Any, name: str) -> Array:
+    """Return values as a C-contiguous array of float64, with NaN for missing or masked entries.
+
+    The last digits of sums depend on the memory order.
+    """
+    if type(values) is np.ndarray and values.dtype == np.float64 and values.flags.c_contiguous:
+        return values
+    values = unmasked(values, name)
+    try:
+        array = check_array(
+            values, order="C", ensure_2d=False, allow_nd=True, dtype=np.float64, ensure_all_finite=False,
+            ensure_min_samples=0, ensure_min_features=0,
+        )  # fmt: skip
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{name} must hold numbers: {error}") from error
+    return np.asarray(array)
