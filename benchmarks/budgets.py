@@ -2,9 +2,9 @@
 
     PYTHONPATH=tests python benchmarks/budgets.py [words that the names must contain]
 
-Counts are those of ``tests/guru/solvers/test_budgets.py``, which has the small problems: passes for values and gradients,
-for products with the Hessian and for Hessians, in units of all rows, and iterations. They are the same on every
-machine, up to rounding, which may move a fit by an iteration. Exits with 1 where a fit needs more.
+Counts are those of ``tests/guru/solvers/test_budgets.py``, which has the small problems: passes for values and
+gradients, for products with the Hessian and for Hessians, in units of all rows, and iterations. They are the same on
+every machine, up to rounding, which may move a fit by an iteration. Exits with 1 where a fit needs more.
 """
 
 import sys

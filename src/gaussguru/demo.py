@@ -23,17 +23,17 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils import Bunch
 
-from gaussguru._guru.linear import GuruClassifier
-from gaussguru._measured.error_bar import ErrorBarClassifier
-from gaussguru._rows.validation import check_count
+from gaussguru import ErrorBarClassifier, GuruClassifier
+from gaussguru._measured.deconvolve import predictive_of_errors
+from gaussguru._measured.remeasure import remeasure_gain
+from gaussguru._measured.under_noise import expected_accuracy_scorer, robustness_curve
+from gaussguru._utils.checks import check_count
 from gaussguru._utils.linalg import Array, Index
 from gaussguru.datasets import load_wdbc
 from gaussguru.plotting import RemeasureDisplay, RobustnessCurveDisplay, style
-from gaussguru.population import predictive_of_errors
 from gaussguru.report import model_card
 from gaussguru.report.page import Report, is_number, new_axes
 from gaussguru.report.pool import pool_in_words, pool_table
-from gaussguru.robustness import expected_accuracy_scorer, remeasure_gain, robustness_curve
 
 # Multiples of the error bars at which samples are classified.
 MULTIPLES = (1, 2, 3)

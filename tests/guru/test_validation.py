@@ -12,8 +12,8 @@ from sklearn.exceptions import ConvergenceWarning
 from gaussguru import CollapseWarning, GuruClassifier, sigma_max
 from gaussguru._guru.base import with_advice
 from gaussguru._guru.solvers.registry import SOLVERS
-from gaussguru._rows.validation import ParameterError
 from gaussguru._utils.blocks import MANY_VALUES
+from gaussguru._utils.checks import ParameterError
 from gaussguru.losses import LOSSES
 from gaussguru.noise import NOISES
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._guru.linear import GuruClassifier
-from gaussguru._rows.validation import check_count, check_kind
+from gaussguru._utils.checks import check_count, check_kind
 from gaussguru._utils.linalg import Array
 from gaussguru.noise import Isotropic, Noise
 

@@ -19,16 +19,14 @@ from gaussguru._guru.solvers.newton import Newton
 from gaussguru._guru.solvers.result import Result
 from gaussguru._rows.rows import NotFiniteError, check_squares
 from gaussguru._rows.threads import block_map
-from gaussguru._rows.validation import (
+from gaussguru._rows.validation import check_features, check_samples, explain_not_finite
+from gaussguru._utils.checks import (
     check_choice,
     check_count,
-    check_features,
     check_flag,
     check_jobs,
     check_real,
-    check_samples,
     check_verbose,
-    explain_not_finite,
     outside,
 )
 from gaussguru._utils.linalg import Array

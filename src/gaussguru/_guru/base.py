@@ -36,17 +36,16 @@ from gaussguru._native._binding import CleanExit
 from gaussguru._populations.em import population_of
 from gaussguru._rows.rows import linear_scores
 from gaussguru._rows.threads import block_map
-from gaussguru._rows.validation import (
+from gaussguru._rows.validation import check_features, check_weights
+from gaussguru._utils.checks import (
     check_choice,
     check_count,
-    check_features,
     check_flag,
     check_jobs,
     check_optional,
     check_real,
     check_sigma,
     check_verbose,
-    check_weights,
     outside,
 )
 from gaussguru._utils.frames import as_numbers, is_frame

@@ -15,7 +15,8 @@ from gaussguru._guru.base import Settings
 from gaussguru._guru.linear import GuruClassifier
 from gaussguru._guru.path import Proof, follow, noise_levels, warn_of
 from gaussguru._rows.threads import Pool, n_threads
-from gaussguru._rows.validation import Samples, check_jobs, check_samples, rows_of_each
+from gaussguru._rows.validation import Samples, check_samples, rows_of_each
+from gaussguru._utils.checks import check_jobs
 from gaussguru._utils.linalg import SAME, Array
 from gaussguru._utils.stages import stage
 from gaussguru.losses import Loss

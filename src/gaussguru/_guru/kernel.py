@@ -36,17 +36,8 @@ from gaussguru._guru.solvers.subspace import OfSamples, Subspace
 from gaussguru._guru.streamed import by_parts
 from gaussguru._rows.rows import BlockMap, NotFiniteError
 from gaussguru._rows.threads import block_map
-from gaussguru._rows.validation import (
-    ParameterError,
-    Samples,
-    check_choice,
-    check_count,
-    check_optional,
-    check_real,
-    check_samples,
-    check_weights,
-    explain_not_finite,
-)
+from gaussguru._rows.validation import Samples, check_samples, check_weights, explain_not_finite
+from gaussguru._utils.checks import ParameterError, check_choice, check_count, check_optional, check_real
 from gaussguru._utils.linalg import EPS, Array, Index
 from gaussguru._utils.stages import stage
 from gaussguru.losses import Loss, resolve_loss

@@ -16,16 +16,8 @@ from gaussguru._guru.pose import pose
 from gaussguru._guru.solvers.result import Result
 from gaussguru._rows.rows import BlockMap, NotFiniteError
 from gaussguru._rows.threads import block_map
-from gaussguru._rows.validation import (
-    ParameterError,
-    Samples,
-    check_count,
-    check_real,
-    check_samples,
-    check_sigma,
-    explain_not_finite,
-    outside,
-)
+from gaussguru._rows.validation import Samples, check_samples, explain_not_finite
+from gaussguru._utils.checks import ParameterError, check_count, check_real, check_sigma, outside
 from gaussguru._utils.linalg import Array
 from gaussguru.losses import Loss
 

@@ -39,15 +39,9 @@ from gaussguru._measured.link import (
     exact_log_probabilities,
     fit_calibration,
 )
-from gaussguru._rows.validation import (
-    check_flag,
-    check_jobs,
-    check_weights,
-    encode_labels,
-    outside,
-    rows_of_each,
-)
+from gaussguru._rows.validation import check_weights, encode_labels, rows_of_each
 from gaussguru._utils.blocks import row_blocks
+from gaussguru._utils.checks import check_flag, check_jobs, outside
 from gaussguru._utils.frames import is_frame, take_rows, unmasked
 from gaussguru._utils.linalg import Array, Index
 from gaussguru.sources import Fields, as_source, subsample

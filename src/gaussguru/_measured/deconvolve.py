@@ -29,7 +29,8 @@ from gaussguru._populations.streamed_readings import is_flat, lengths, noise_ran
 from gaussguru._rows.rows import BlockMap
 from gaussguru._rows.streams import Part
 from gaussguru._rows.threads import block_map
-from gaussguru._rows.validation import (
+from gaussguru._rows.validation import check_weights, warn_of_error_columns
+from gaussguru._utils.checks import (
     ParameterError,
     check_count,
     check_flag,
@@ -37,9 +38,7 @@ from gaussguru._rows.validation import (
     check_optional,
     check_real,
     check_verbose,
-    check_weights,
     outside,
-    warn_of_error_columns,
 )
 from gaussguru._utils.frames import as_numbers, column_names, is_frame, like
 from gaussguru._utils.linalg import Array

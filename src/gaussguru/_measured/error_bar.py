@@ -45,16 +45,9 @@ from gaussguru._measured.posteriors import View, checked_measurements, labelled_
 from gaussguru._rows.streams import Part
 from gaussguru._rows.threads import Pool as Threads
 from gaussguru._rows.threads import n_threads
-from gaussguru._rows.validation import (
-    Samples,
-    check_choice,
-    check_count,
-    check_flag,
-    check_jobs,
-    check_verbose,
-    class_factors,
-)
+from gaussguru._rows.validation import Samples, class_factors
 from gaussguru._utils.blocks import row_blocks
+from gaussguru._utils.checks import check_choice, check_count, check_flag, check_jobs, check_verbose
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array, Index
 from gaussguru._utils.stages import stage

@@ -40,7 +40,7 @@ from gaussguru._measured.features import FeatureColumns, MemberColumns, with_noi
 from gaussguru._rows.rows import BlockMap
 from gaussguru._rows.threads import Pool as Threads
 from gaussguru._rows.threads import n_threads
-from gaussguru._rows.validation import outside
+from gaussguru._utils.checks import outside
 from gaussguru._utils.linalg import Array, Index, log_sum
 from gaussguru._utils.stages import Timed
 from gaussguru.sources import stacked

@@ -19,15 +19,8 @@ from gaussguru._measured.modified_newton import Minimum, minimise
 from gaussguru._measured.probit_problem import Probit
 from gaussguru._rows.rows import Block, BlockMap, Rows, piece_rows
 from gaussguru._rows.threads import block_map
-from gaussguru._rows.validation import (
-    Samples,
-    check_count,
-    check_flag,
-    check_jobs,
-    check_real,
-    check_samples,
-    outside,
-)
+from gaussguru._rows.validation import Samples, check_samples
+from gaussguru._utils.checks import check_count, check_flag, check_jobs, check_real, outside
 from gaussguru._utils.linalg import LOST, Array, Intercept, diagonal
 from gaussguru.sources import Fields, Reading, Source, as_source
 

@@ -25,8 +25,8 @@ from gaussguru._guru.probabilities import (
 )
 from gaussguru._measured.affine import as_table, final_estimator
 from gaussguru._measured.calibrated import last_step, score_distribution
-from gaussguru._rows.validation import check_flag, check_real
 from gaussguru._utils.blocks import row_blocks
+from gaussguru._utils.checks import check_flag, check_real
 from gaussguru._utils.frames import as_numbers, like, take_rows
 from gaussguru._utils.linalg import EPS, Array, Index
 

@@ -34,7 +34,7 @@ from gaussguru._guru.probabilities import (
 from gaussguru._measured.affine import NotLinearError, as_table, dense, final_estimator, linear_scores
 from gaussguru._measured.calibrated import last_step
 from gaussguru._measured.deconvolve import Deconvolve
-from gaussguru._rows.validation import ParameterError, check_choice, check_count
+from gaussguru._utils.checks import ParameterError, check_choice, check_count
 from gaussguru._utils.frames import like
 from gaussguru._utils.linalg import Array, Index, graded_roots
 

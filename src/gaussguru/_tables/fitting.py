@@ -28,13 +28,19 @@ from gaussguru._guru.path import sigma_path
 from gaussguru._guru.probabilities import winners
 from gaussguru._measured.error_bar import ErrorBarClassifier
 from gaussguru._measured.pool import MODELS
-from gaussguru._measured.under_noise import check_levels, fill_unmeasured
+from gaussguru._measured.under_noise import (
+    check_levels,
+    class_probabilities,
+    expected_accuracy,
+    fill_unmeasured,
+    robustness_curve,
+)
 from gaussguru._rows.streams import Part
-from gaussguru._rows.validation import ParameterError
 from gaussguru._tables.files import TableError, quoted
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.model import Model, is_plain
 from gaussguru._tables.schema import Data, label_values
+from gaussguru._utils.checks import ParameterError
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array
 from gaussguru.preprocessing import WithErrors
@@ -46,7 +52,6 @@ from gaussguru.report.reliability import (
     larger_error_scores,
     proper_scores,
 )
-from gaussguru.robustness import class_probabilities, expected_accuracy, robustness_curve
 from gaussguru.sources import Arrays, Mapped, Source
 
 __all__ = ["CLASSIFIERS", "MODELS", "TrainingRows", "evaluate_model", "fit_model", "path_table", "split_rows"]

@@ -12,11 +12,12 @@ from sklearn.pipeline import Pipeline
 from gaussguru._errors import Limits, measured
 from gaussguru._guru.base import ByProbability
 from gaussguru._guru.linear import GuruClassifier
+from gaussguru._measured.remeasure import remeasure_gain
+from gaussguru._measured.under_noise import certified_radius, class_probabilities
 from gaussguru._tables.files import TableError, quoted
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.schema import label_value
 from gaussguru._utils.blocks import rows_at_once
-from gaussguru.robustness import certified_radius, class_probabilities, remeasure_gain
 
 
 @dataclass(frozen=True)

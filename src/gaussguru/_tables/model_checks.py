@@ -34,7 +34,9 @@ from gaussguru._guru.kernel import KernelGuruClassifier
 from gaussguru._guru.kernel_matrix import NAMES, Kernel
 from gaussguru._guru.linear import GuruClassifier
 from gaussguru._measured.affine import AffineMap
+from gaussguru._measured.calibrated import CalibratedWithErrorsCV
 from gaussguru._measured.class_populations import PopulationClassifier
+from gaussguru._measured.deconvolve import Deconvolve
 from gaussguru._measured.error_bar import ErrorBarClassifier
 from gaussguru._measured.features import FAR, FeatureColumns
 from gaussguru._measured.pool import MODELS, WITH_ERRORS, ExpectedKernel, FittedMember, OpinionPool
@@ -43,9 +45,7 @@ from gaussguru._measured.probit import ProbitWithErrors
 from gaussguru._populations.mixtures import FactorMixture, Mixture
 from gaussguru._tables.schema import LONGEST_LABEL
 from gaussguru._tables.trees import MOST_JOBS, TREES
-from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.noise import Axis, Covariance, Isotropic, PerFeature, Shape
-from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors
 from gaussguru.preprocessing.curved import CurvedMap
 

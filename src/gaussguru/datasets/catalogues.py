@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn import datasets
 from sklearn.utils import Bunch
 
-from gaussguru._rows.validation import check_choice
+from gaussguru._utils.checks import check_choice
 from gaussguru.datasets.storage import Arrays, StoredData, in_form
 
 

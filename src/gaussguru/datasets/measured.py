@@ -11,8 +11,8 @@ from sklearn.utils import Bunch, check_random_state
 
 from gaussguru._errors import check_errors, finite, split_errors, unmeasured
 from gaussguru._guru.probabilities import top_probabilities
-from gaussguru._rows.validation import check_choice, check_count, check_real
 from gaussguru._utils.blocks import row_blocks
+from gaussguru._utils.checks import check_choice, check_count, check_real
 from gaussguru._utils.frames import as_numbers
 from gaussguru._utils.linalg import Array
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn import datasets
 from sklearn.utils import Bunch
 
-from gaussguru._errors import Measured
+from gaussguru import Measured
 from gaussguru._utils.linalg import Array
 
 Arrays = dict[str, Any]

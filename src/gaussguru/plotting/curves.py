@@ -10,16 +10,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru._errors import Measured, mean_spread, split_errors
-from gaussguru._guru.base import CollapseWarning
-from gaussguru._guru.cross_validation import GuruClassifierCV
-from gaussguru._guru.kernel import KernelGuruClassifier
-from gaussguru._guru.linear import GuruClassifier
-from gaussguru._guru.path import sigma_path
-from gaussguru._rows.validation import check_choice, check_count, check_kind
+from gaussguru import CollapseWarning, GuruClassifier, GuruClassifierCV, KernelGuruClassifier, Measured, sigma_path
+from gaussguru._errors import mean_spread, split_errors
+from gaussguru._measured.under_noise import robustness_curve
+from gaussguru._utils.checks import check_choice, check_count, check_kind
 from gaussguru._utils.linalg import Array, Index
 from gaussguru.plotting import style
-from gaussguru.robustness import robustness_curve
 
 UNIT = "units of the features"
 

@@ -4,8 +4,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from gaussguru._measured.inspection import Explanation, FeatureImportance, explain, feature_importance
 from gaussguru._utils.linalg import Array
-from gaussguru.inspection import Explanation, FeatureImportance, explain, feature_importance
 from gaussguru.plotting import style
 
 

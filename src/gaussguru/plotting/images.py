@@ -5,9 +5,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from gaussguru._guru.adversary import sample_noise
+from gaussguru import sample_noise
 from gaussguru._measured.affine import as_table, dense
-from gaussguru._rows.validation import check_count
+from gaussguru._utils.checks import check_count
 from gaussguru._utils.linalg import Array
 from gaussguru.plotting import style
 

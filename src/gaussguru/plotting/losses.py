@@ -4,7 +4,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from gaussguru._rows.validation import check_real
+from gaussguru._utils.checks import check_real
 from gaussguru._utils.linalg import Array
 from gaussguru.losses import LOSSES, ROOT, Loss, resolve_loss
 from gaussguru.plotting import style

@@ -6,12 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from gaussguru._errors import Measured, check_errors, measured, split_errors
-from gaussguru._guru.adversary import worst_case_covariance
-from gaussguru._guru.ball import AdversarialSVC, TotalSVC
+from gaussguru import AdversarialSVC, Measured, TotalSVC, worst_case_covariance
+from gaussguru._errors import check_errors, measured, split_errors
 from gaussguru._measured.affine import as_table, dense, final_estimator
 from gaussguru._measured.under_noise import counts_errors
-from gaussguru._rows.validation import check_kind, check_real
+from gaussguru._utils.checks import check_kind, check_real
 from gaussguru._utils.frames import column_names, is_frame, like
 from gaussguru._utils.linalg import Array
 from gaussguru.plotting import style

@@ -4,9 +4,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from gaussguru._measured.remeasure import remeasure_gain
 from gaussguru._utils.linalg import Array
 from gaussguru.plotting import style
-from gaussguru.robustness import remeasure_gain
 
 # The fraction of the whole gain that is marked.
 MOST = 0.8

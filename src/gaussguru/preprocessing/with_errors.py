@@ -13,7 +13,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from gaussguru._errors import Limits, Measured, columns_of_errors, has_unmeasured, marked, split_errors, unmeasured
 from gaussguru._measured.affine import AffineMap, dense
 from gaussguru._populations.em import population_of
-from gaussguru._rows.validation import check_choice, warn_of_error_columns
+from gaussguru._rows.validation import warn_of_error_columns
+from gaussguru._utils.checks import check_choice
 from gaussguru._utils.frames import as_numbers, is_frame, like, numbers_beside_text, take_columns
 from gaussguru._utils.linalg import Index
 from gaussguru.preprocessing.branches import MeasuredBranches, allows_nan, exact_columns

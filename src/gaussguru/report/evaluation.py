@@ -14,18 +14,28 @@ from sklearn.utils import check_consistent_length, check_random_state, get_tags
 from sklearn.utils.multiclass import unique_labels
 from sklearn.utils.validation import column_or_1d
 
-from gaussguru._errors import Limits, Measured, check_errors, has_unmeasured, not_measured, split_errors
-from gaussguru._guru.cross_validation import GuruClassifierCV
-from gaussguru._guru.kernel import KernelGuruClassifier
+from gaussguru import GuruClassifierCV, KernelGuruClassifier, Measured
+from gaussguru._errors import Limits, check_errors, has_unmeasured, not_measured, split_errors
 from gaussguru._guru.probabilities import expected_score
-from gaussguru._measured.affine import as_table, final_estimator
-from gaussguru._measured.under_noise import check_levels, counts_errors, fill_unmeasured
-from gaussguru._rows.validation import check_real
+from gaussguru._measured.affine import NotLinearError, as_table, final_estimator
+from gaussguru._measured.deconvolve import Deconvolve, predictive_of_errors
+from gaussguru._measured.inspection import coefficients
+from gaussguru._measured.remeasure import remeasure_gain
+from gaussguru._measured.under_noise import (
+    RobustnessCurve,
+    certified_radius,
+    check_levels,
+    class_probabilities,
+    counts_errors,
+    expected_accuracy,
+    fill_unmeasured,
+    flip_probability,
+    robustness_curve,
+)
+from gaussguru._utils.checks import check_real
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array, Index
-from gaussguru.inspection import coefficients
 from gaussguru.plotting import RemeasureDisplay, RobustnessCurveDisplay, SigmaPathDisplay
-from gaussguru.population import Deconvolve, predictive_of_errors
 from gaussguru.report.card import model_card
 from gaussguru.report.judgement import Judge
 from gaussguru.report.page import Report, new_axes, percent
@@ -40,16 +50,6 @@ from gaussguru.report.reliability import (
     kappa_in_words,
     larger_error_scores,
     proper_scores,
-)
-from gaussguru.robustness import (
-    NotLinearError,
-    RobustnessCurve,
-    certified_radius,
-    class_probabilities,
-    expected_accuracy,
-    flip_probability,
-    remeasure_gain,
-    robustness_curve,
 )
 
 # Largest numbers of samples of a curve, for seconds of work: with a closed form, with quadrature (more than three

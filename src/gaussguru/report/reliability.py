@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from gaussguru._errors import check_errors, finite, not_measured, split_errors
 from gaussguru._guru.base import ByProbability
 from gaussguru._measured.affine import dense, final_estimator
+from gaussguru._measured.calibrated import margin_and_spread
 from gaussguru._measured.under_noise import with_larger_errors
 from gaussguru._utils.linalg import SAME, Array
-from gaussguru.calibration import margin_and_spread
 from gaussguru.plotting import style
 
 # Names of groups of equal numbers of samples, by the size of their error bars.

@@ -14,7 +14,7 @@ from scipy.io import loadmat
 from sklearn import datasets
 from sklearn.utils import Bunch
 
-from gaussguru._rows.validation import check_choice
+from gaussguru._utils.checks import check_choice
 from gaussguru.datasets.storage import Arrays, StoredData, in_form
 
 

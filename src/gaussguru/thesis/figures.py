@@ -6,9 +6,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from gaussguru._guru.ball import AdversarialSVC, TotalSVC
-from gaussguru._guru.kernel import KernelGuruClassifier
-from gaussguru._guru.linear import GuruClassifier
+from gaussguru import AdversarialSVC, GuruClassifier, KernelGuruClassifier, TotalSVC
 from gaussguru.plotting import (
     AdversarialSamplesDisplay,
     CloudDisplay,

@@ -13,7 +13,7 @@ from typing import Any
 
 from sklearn.utils.parallel import Parallel, delayed
 
-from gaussguru._rows.validation import check_choice
+from gaussguru._utils.checks import check_choice
 from gaussguru._utils.files import replacing
 from gaussguru.report.page import Report
 from gaussguru.thesis import figures, noise, variants

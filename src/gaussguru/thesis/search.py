@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, LinearSVC
 
-from gaussguru._guru.kernel import KernelGuruClassifier
-from gaussguru._guru.linear import GuruClassifier
-from gaussguru._guru.path import sigma_path
+from gaussguru import GuruClassifier, KernelGuruClassifier, sigma_path
 from gaussguru._guru.probabilities import winners
 from gaussguru._utils.linalg import Array
 from gaussguru.thesis.splits import ThesisSplit

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from gaussguru._rows.validation import check_choice
+from gaussguru._utils.checks import check_choice
 from gaussguru._utils.linalg import Array
 
 # Numbers of samples for training, validation and tests, by name of the problem (chapters 2 and 5). The 152 of

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from gaussguru._rows.validation import check_count
+from gaussguru._utils.checks import check_count
 from gaussguru._utils.linalg import Array
 
 

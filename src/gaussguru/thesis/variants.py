@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from gaussguru._guru.linear import GuruClassifier
+from gaussguru import GuruClassifier
 from gaussguru.plotting import style
 from gaussguru.thesis.store import Key, Store
 from gaussguru.thesis.toys import make_gaussian_ring

@@ -8,9 +8,9 @@ One iteration, at the smoothing that it has reached::
 
 **Continuation.** For small noise F is nearly piecewise linear, and where a classifier collapses it has a kink: Newton's
 method alone would take many short steps. The solver starts with a smoother problem
-(:mod:`gaussguru._guru.problems.smoothing`) and follows its minimum as smoothing goes down. Blur that is negligible relative
-to the noise is dropped at once; it is restored if steps without it are much too long or do not converge. A point is
-*central* if its Newton decrement is small relative to the part of F due to noise and smoothing.
+(:mod:`gaussguru._guru.problems.smoothing`) and follows its minimum as smoothing goes down. Blur that is negligible
+relative to the noise is dropped at once; it is restored if steps without it are much too long or do not converge. A
+point is *central* if its Newton decrement is small relative to the part of F due to noise and smoothing.
 
 **Subsamples.** Most steps are made on few rows. The minimum of a subsample differs from that of more rows; so a
 subsample is left when less smoothing would change its minimum by less than that difference, and the next rows start
