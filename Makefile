@@ -36,8 +36,8 @@ test-minimum: $(WHEELS)/built ## the tests with the oldest versions of what is n
 	$(MINIMUM)/bin/python -m pip install --quiet --disable-pip-version-check -c $(MINIMUM)/constraints.txt \
 	  "$$(echo $(WHEELS)/*.whl)[cli,dask]" pytest pytest-xdist hypothesis mpmath cvxpy astropy uncertainties
 	OPENBLAS_NUM_THREADS=1 $(MINIMUM)/bin/python -m pytest -n auto --dist loadgroup -W default \
-	  -k "not check_sample_weight_equivalence" tests/guru/certificates tests/rows tests/rows tests/guru \
-	  tests/measured tests/guru/problems tests/guru/solvers tests/tables
+	  -k "not check_sample_weight_equivalence" tests/guru tests/measured tests/rows \
+	  tests/tables
 
 bench: $(VENV)/installed ## times against scikit-learn, in one run, and passes over X against their budgets
 	$(BIN)/python benchmarks/run.py

@@ -82,7 +82,7 @@ NAMES = {module_name(path) for path in MODULES}
 
 
 def imports(path, typing=True):
-    """Yield the modules that a module imports, and the packages of which it imports names; with those for types alone."""
+    """Yield the modules that a module imports, and packages of which it imports names; ``typing``: also for types."""
     tree = ast.parse(path.read_text())
     blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
     for_types = {child for block in blocks for child in ast.walk(block)}
