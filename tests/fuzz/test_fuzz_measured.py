@@ -33,6 +33,9 @@ FOUND = {
     "classes that a large error moves alike": Problem(
         seed=1462182957, classes=4, errors="mostly missing", estimator="calibrated", promise="continuity",
     ),
+    "a first factor that rounding chose": Problem(
+        seed=2036254189, d=3, classes=4, data="constant", errors="wide", estimator="rank",
+    ),
 }  # fmt: skip
 
 
