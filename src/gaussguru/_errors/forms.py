@@ -135,7 +135,7 @@ class Errors(ABC):
         if not sizes.all():
             return length
         # In units of the rows of the root: v = R' Q' a has its shortest solution a = Q R'^-1 v.
-        upper = np.linalg.qr(root / sizes, mode="r")
+        upper: Any = np.linalg.qr(root / sizes, mode="r")
         if np.linalg.cond(upper) >= 1 / ROUNDING:
             return length
         return min(length, norm(np.asarray(np.linalg.solve(upper.T, v / sizes), dtype=np.float64)))
