@@ -36,6 +36,9 @@ FOUND = {
     "a first factor that rounding chose": Problem(
         seed=2036254189, d=3, classes=4, data="constant", errors="wide", estimator="rank",
     ),
+    "the square of a sum of four features": Problem(
+        seed=1199250796, n=50, d=4, classes=3, data="constant", estimator="curved", promise="transforms",
+    ),
 }  # fmt: skip
 
 
