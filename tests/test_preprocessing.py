@@ -352,6 +352,24 @@ def test_cubature_is_exact_for_affine_maps_and_for_means_of_quadratics(method, n
     np.testing.assert_allclose(squares.transform(X, ERRORS[name]).X, expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("d", [2, 3, 4, 5])
+@pytest.mark.parametrize("form", ["diagonal", "covariances"])
+def test_cubature_is_exact_for_covariances_of_quadratics_of_few_features(form, d):
+    rng = np.random.default_rng(d)
+    values, root = rng.normal(size=(6, d)), rng.normal(size=(6, d, d))
+    std = np.abs(root[:, 0])
+    S = std[:, :, np.newaxis] * std[:, np.newaxis] * np.eye(d) if form == "diagonal" else root @ root.transpose(0, 2, 1)
+    A = rng.normal(size=(2, d, d))
+    A += A.transpose(0, 2, 1)
+    function = FunctionTransformer(lambda X: np.einsum("ij,ajk,ik->ia", X, A, X))
+    found = WithErrors(function).fit(values).transform(values, std if form == "diagonal" else S)
+    mean = function.transform(values) + np.einsum("ajk,ikj->ia", A, S)
+    slopes = 2 * np.einsum("ajk,ik->iaj", A, values)
+    expected = np.einsum("iaj,ijk,ibk->iab", slopes, S, slopes) + 2 * np.einsum("ajk,ikl,blm,imj->iab", A, S, A, S)
+    np.testing.assert_allclose(found.X, mean, rtol=1e-9)
+    np.testing.assert_allclose(covariances(found.err, found.X), expected, rtol=1e-7)
+
+
 def test_methods_and_names():
     assert WithErrors(StandardScaler()).fit(X).method_ == "affine"
     curve = WithErrors(FunctionTransformer(np.arcsinh, feature_names_out="one-to-one")).set_output(transform="pandas")

@@ -33,6 +33,12 @@ FOUND = {
     "classes that a large error moves alike": Problem(
         seed=1462182957, classes=4, errors="mostly missing", estimator="calibrated", promise="continuity",
     ),
+    "a first factor that rounding chose": Problem(
+        seed=2036254189, d=3, classes=4, data="constant", errors="wide", estimator="rank",
+    ),
+    "the square of a sum of four features": Problem(
+        seed=1199250796, n=50, d=4, classes=3, data="constant", estimator="curved", promise="transforms",
+    ),
 }  # fmt: skip
 
 

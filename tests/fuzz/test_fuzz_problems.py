@@ -87,6 +87,10 @@ FOUND = {
         seed=104706386, n=40, d=12, data="integers", scale=1e-100, weights="ratios", estimator="cv",
         errors="missing samples",
     ),
+    "factors with more columns than features": Problem(
+        seed=1826233181, n=15, d=20, classes=3, data="equal means", weights="random", noise="exact features",
+        loss="logistic", sigma=0.0, errors="missing low rank", kernel="poly",
+    ),
 }  # fmt: skip
 
 

@@ -430,6 +430,18 @@ def test_forms_agree_with_their_covariances(form, compact):
     assert isinstance(errors, PerSample | Diagonal | Factored | Covariances | Combined)
 
 
+@pytest.mark.parametrize(("rank", "independent"), [(6, 0.0), (2, 1.0), (6, 1.0), (4, 0.0)])
+@pytest.mark.parametrize("isotropic", [0.0, 0.5])
+def test_the_length_in_equal_errors_is_that_of_their_covariance(rank, independent, isotropic):
+    """Factors with more columns than features, and independent errors beside factors, add up."""
+    rng, d = np.random.default_rng(3), 4
+    F, std, v, t = rng.normal(size=(d, rank)), independent * rng.uniform(0.1, 1e3, d), rng.normal(size=d), np.ones(5)
+    errors = check_errors(LowRank(np.tile(F, (5, 1, 1)), np.tile(std, (5, 1))), np.zeros((5, d)))
+    Sigma = F @ F.T + np.diag(std**2 + isotropic**2)
+    expected = np.sqrt(v @ np.linalg.solve(Sigma, v)) / 5
+    assert errors.length(v, errors.roots(t), 5 * isotropic) == pytest.approx(expected, rel=1e-9)
+
+
 @pytest.mark.parametrize("wrong", ["columns", "rows", "names"])
 def test_tables_of_errors_and_values_must_agree(wrong):
     """Or the errors of one feature, or sample, would be given to another."""

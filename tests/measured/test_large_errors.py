@@ -90,6 +90,22 @@ def test_probabilities_are_continuous_in_the_errors(name, n_classes):
                 np.testing.assert_allclose(again, found, atol=UNITS.get(name, 2e-5))
 
 
+@pytest.mark.parametrize("kind", ["constant", "the same"])
+def test_features_that_say_nothing_more_do_not_bring_in_units(kind):
+    """Trees would split the rounding errors of a constant feature, or of the difference of two that are the same."""
+    rng = np.random.default_rng(3)
+    y = np.arange(200) % 2
+    X, err = rng.normal(size=(200, 3)) + y[:, np.newaxis], rng.uniform(0.1, 1.0, size=(200, 3))
+    X[:, 1] = 0.0 if kind == "constant" else X[:, 0]
+    err[:, 1] = err[:, 1] if kind == "constant" else err[:, 0]
+    found = []
+    for unit in (1.0, 3e5):
+        units = np.array([1.0, unit, 1.0])
+        clf = ErrorBarClassifier(model="boosting", cv=FOLDS, n_jobs=1).fit(X * units, y, X_err=err * units)
+        found.append(clf.predict_proba(X * units, err * units))
+    np.testing.assert_allclose(found[1], found[0], atol=1e-7)
+
+
 def test_probabilities_through_a_quantile_transform_are_continuous():
     X, err, y = samples(2)
     normal = QuantileTransformer(n_quantiles=100, output_distribution="normal")

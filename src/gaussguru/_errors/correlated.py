@@ -341,11 +341,9 @@ class Combined(Errors):
         return self.rooted(self.independent.roots(t)) + self.correlated.roots(t[self.index])
 
     def rooted(self, independent: Array) -> Array:
-        """Return ``sum_i t_i e_ij`` of independent errors in the shape of :meth:`roots`: as a column and a diagonal."""
+        """Return ``sum_i t_i e_ij`` of independent errors in the shape of :meth:`roots`: as the first column."""
         result = np.zeros_like(self.correlated.take(slice(0)).roots(np.empty(0)))
         result[:, 0] = independent
-        # length() ignores a root with fewer columns than features.
-        diagonal(result[:, 1:])[:] = independent[: result.shape[1] - 1]
         return result
 
     def dense(self) -> Array:

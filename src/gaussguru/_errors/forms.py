@@ -114,8 +114,8 @@ class Errors(ABC):
     def length(v: Array, roots: Array, isotropic: Array | float = 0.0) -> float:
         """Return an upper bound of the least c with ``u . v <= c sum_i t_i sqrt(u' Sigma_i u + ||n u||^2)`` for all u.
 
-        The sum of norms on the right is at least the norm of the sum, in which the roots add up. It is the length of v
-        in the sum of the standard deviations, or in that of the other roots if this is shorter.
+        The sum of norms on the right is at least the norm of the sum, in which the roots add up: the length of v in the
+        sum of all roots or, if that is nearly singular, in that of the standard deviations alone.
 
         Parameters
         ----------
@@ -128,12 +128,17 @@ class Errors(ABC):
         if not v[~used].any():
             with np.errstate(over="ignore"):  # next to no noise: an infinite length
                 length = norm(v[used] / radii[used])
-        if roots.ndim == 1:
+        if roots.ndim == 1 or np.count_nonzero(used) + roots.shape[1] <= len(v):
             return length
-        root = roots[:, 1:]
-        if root.shape[0] == root.shape[1] and np.linalg.cond(root) < 1 / ROUNDING:
-            length = min(length, norm(np.asarray(np.linalg.solve(root, v), dtype=np.float64)))
-        return length
+        root = np.vstack([np.diag(radii)[used], roots[:, 1:].T])
+        sizes = np.sqrt(np.square(root).sum(axis=0))
+        if not sizes.all():
+            return length
+        # In units of the rows of the root: v = R' Q' a has its shortest solution a = Q R'^-1 v.
+        upper: Any = np.linalg.qr(root / sizes, mode="r")
+        if np.linalg.cond(upper) >= 1 / ROUNDING:
+            return length
+        return min(length, norm(np.asarray(np.linalg.solve(upper.T, v / sizes), dtype=np.float64)))
 
     @abstractmethod
     def take(self, index: Index | slice) -> "Errors":

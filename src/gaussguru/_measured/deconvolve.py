@@ -749,7 +749,8 @@ class _Search:
         C = (values * s[:, np.newaxis]).T @ values / totals / np.multiply.outer(units, units)
         noise = noise.sum(axis=0) / np.diag(np.broadcast_to(totals, C.shape)) / np.square(units)
         values, axes = np.linalg.eigh(C - np.diag(noise))
-        T = (axes * np.maximum(values, 0.05)) @ axes.T * np.multiply.outer(units, units)
+        # Axes below the floor keep their order: of equal ones, rounding would choose the first factor.
+        T = (axes * np.maximum(values, np.linspace(0.05, 0.06, len(units)))) @ axes.T * np.multiply.outer(units, units)
         return self._state(np.ones(1), self.means[np.newaxis], T[np.newaxis], np.ones(len(units)))
 
     def _state(self, weights: Array, means: Array, covariances: Array, kappa: Array) -> EmState:

@@ -30,8 +30,9 @@ from gaussguru._utils.linalg import Array, Index
 FAR = 6.0
 # A value is beyond the range of training if it is so by more than this number of its errors.
 SURE = 2.0
-# Largest number for trees, which have single precision.
-LARGEST = 1e30
+# Largest number for trees, which have single precision, and decimals of values and of means, in population units.
+# Trees would split the rounding errors of a constant feature, or of the difference of two that are the same.
+LARGEST, DIGITS, DIGITS_OF_MEANS = 1e30, 12, 9
 # A component of an axis is large, not rounding, from this fraction of the largest one.
 LARGE = 0.1
 # Least error and least posterior variance of which logarithms are taken, in units of the population.
@@ -145,7 +146,8 @@ class FeatureColumns:
         missing, deviations = _errors_of(X, X_err)
         gaps = self._gaps(X_err, missing)
         values = self._values(X, missing, deviations / self.view.scale)
-        trees = np.hstack([np.clip(np.hstack([values, means, rotated]), -LARGEST, LARGEST), gaps])
+        columns = ((values, DIGITS), (means, DIGITS_OF_MEANS), (rotated, DIGITS_OF_MEANS))
+        trees = np.hstack([*(np.round(np.clip(part, -LARGEST, LARGEST), digits) for part, digits in columns), gaps])
         sizes = np.log(TINY + np.minimum(np.where(missing, np.inf, deviations / self.view.scale), 1 / TINY))
         vagueness = np.log(TINY + variances).mean(axis=1)
         near = np.clip(means, -FAR, FAR), variances, np.clip(rotated, -FAR, FAR), along

@@ -4,23 +4,29 @@ For ``x ~ N(m, S)`` the mean and the covariance of ``f(x)`` are sums over points
 the points of Gauss and Hermite, ``m + e t_q`` with weights ``w_q``. For an output of r features (or r common causes,
 ``S = L L'``) they are ``m + L z`` with z on spheres, ::
 
-    z = +- rho_k Q_k e_j,     j = 1..r,     mean of rho_k^2 = r
+    z = +- rho_k Q_k c_j,     mean of rho_k^2 = r,     mean of rho_k^4 = r (r + 2)
 
-with orthogonal matrices ``Q_k`` drawn once and for all, and radii at equal steps of the chi distribution. The mean is
-exact for polynomials of degree 3, the covariance for affine f. All weights are positive: a mean lies between values of
-f, and no variance is negative. (Spherical-radial cubature with random rotations: Genz & Monahan 1998, SIAM J. Sci.
-Comput. 19. With one sphere and ``Q = I`` it is the rule of the cubature Kalman filter, Arasaratnam & Haykin 2009,
-whose points are ``sqrt(r)`` errors away along single features, where a logarithm or a ratio may be undefined.)
+with orthogonal matrices ``Q_k`` drawn once and for all, and radii at equal steps of the chi distribution, the outer
+ones stretched a little. The ``c_j`` are the axes and, up to r = 5, the corners of a cube, with weights of degree 5
+(Stroud 1971, Approximate Calculation of Multiple Integrals, U_n: 5-2). Means are then exact for polynomials of degree
+5, covariances for those of degree 2, such as products and squares; with axes alone, for those of degree 3 and 1. All
+weights are positive: a mean lies between values of f, and no variance is negative.
+(Spherical-radial cubature with random rotations: Genz & Monahan 1998, SIAM J. Sci. Comput. 19. With one sphere and
+``Q = I`` it is the rule of the cubature Kalman filter, Arasaratnam & Haykin 2009, whose points are ``sqrt(r)`` errors
+away along single features, where a logarithm or a ratio may be undefined.)
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.stats import chi2
@@ -34,7 +40,7 @@ from gaussguru._utils.linalg import Array, Index
 # Points of Gauss and Hermite. With 9, means and spreads of log, sqrt, arcsinh, power and quantile transforms are within
 # 2 % of a spread of the integrals, for errors of up to half a spread; with 5, within 5 %.
 NODES = 9
-# Smallest number of points on spheres: covariances of products and squares of few features are then known to 10 %.
+# Smallest number of points on spheres; a sphere with the corners of a cube has fewer corners.
 POINTS = 64
 # Number of rows at which the dependence of outputs on features is tested, and the largest number of features for which
 # it is: the test takes one evaluation of all rows for each feature.
@@ -65,15 +71,28 @@ def hermite() -> Array:
 
 
 @lru_cache(maxsize=32)
-def spheres(n_causes: int) -> Array:
-    """Return points of equal weight for ``n_causes`` standard normal numbers, of shape (n_points, n_causes)."""
-    n_spheres = max(1, -(-POINTS // (2 * n_causes)))
-    squares = chi2.ppf((np.arange(n_spheres) + 0.5) / n_spheres, n_causes)
-    rng, points = np.random.default_rng(0), []
-    for square in squares * (n_causes / squares.mean()):
-        axes = np.linalg.qr(rng.standard_normal((n_causes, n_causes)))[0] * np.sqrt(square)
-        points += [axes, -axes]
-    return np.concatenate(points)
+def spheres(n_causes: int) -> tuple[Array, Array]:
+    """Return points for ``n_causes`` standard normal numbers, of shape (n_points, n_causes), and their weights."""
+    r, axes = n_causes, np.eye(n_causes)
+    directions, shares = np.concatenate([axes, -axes]), np.full(2 * r, 1 / (2 * r))
+    if 2 <= r < math.log2(POINTS):
+        corners = np.array(list(product((-1.0, 1.0), repeat=r))) / math.sqrt(r)
+        directions = np.concatenate([directions, corners])
+        shares = np.repeat([1 / r, r / len(corners)], [2 * r, len(corners)]) / (r + 2)
+    n_spheres = -(-POINTS // len(directions))
+    levels = np.log(chi2.ppf((np.arange(n_spheres) + 0.5) / n_spheres, r))
+
+    def excess(power: float) -> float:
+        squares = np.exp(power * levels)
+        return float(np.mean(np.square(squares)) / np.mean(squares) ** 2 - 1 - 2 / r)
+
+    squares = np.exp(levels * (brentq(excess, 0.5, 10.0) if n_spheres > 1 else 1.0))
+    rng = np.random.default_rng(0)
+    points = [
+        directions @ np.linalg.qr(rng.standard_normal((r, r)))[0] * math.sqrt(square)
+        for square in squares * (r / squares.mean())
+    ]
+    return np.concatenate(points), np.tile(shares, n_spheres) / n_spheres
 
 
 def evaluate(function: Function, X: Any, values: Array) -> Array:
@@ -242,12 +261,10 @@ class CurvedMap:
         d = X.shape[1]
         if errors.n_causes > d and n * d * d <= MOST_STORED:
             errors = check_causes(np.stack([errors.times(axis) for axis in np.eye(d)], axis=1), X)
-        causes = spheres(errors.n_causes)
+        causes, shares = spheres(errors.n_causes)
         points = _Points(function, X, lambda part: np.stack([errors.take(part).moved(cause) for cause in causes]))
         together = np.where(self.outputs < 0, -1, 0)
-        return self._collected(
-            points, together, np.where(together < 0, 0.0, np.full((len(causes), 1), 1 / len(causes)))
-        )
+        return self._collected(points, together, np.where(together < 0, 0.0, shares[:, np.newaxis]))
 
     def _rule(self) -> tuple[Array, Array]:
         """Return the points, (n_points, d) in units of the errors, and their weights for every output, (n_points, K).
@@ -259,8 +276,7 @@ class CurvedMap:
         rules = [(t[:, np.newaxis], w)] * len(sizes)
         for group, size in enumerate(sizes.tolist()):
             if size > 1:
-                points = spheres(size)
-                rules[group] = points, np.full(len(points), 1.0 / len(points))
+                rules[group] = spheres(size)
         n_points = max((len(w) for _, w in rules), default=1)
         normals, weights = np.zeros((n_points, len(self.features))), np.zeros((n_points, len(self.outputs)))
         for group, (points, w) in enumerate(rules):
