@@ -79,7 +79,7 @@ CHOICES: dict[str, list[Any]] = {
     "form": ["dense", "dense", "dense", "fortran", "strided", "float32", "frame", "csr", "csr-float32"],
     "estimator": ["linear"] * 8 + ["kernel", "kernel", "landmarks", "adversarial", "alternating", "total", "cv"],
     "noise": ["isotropic"] * 4 + ["axis", "deviations", "exact features", "covariance", "singular", "one exact"],
-    "loss": ["gaussian", "gaussian", "logistic", "quadratic"],
+    "loss": ["gaussian", "gaussian", "logistic", "quadratic", "moment"],
     "solver": ["newton"] * 5 + ["dual", "sgd", "sgd2"],
     "sigma": [0.0] + [2.0**k for k in (-20, -15, -10, -7, -5, -4, -3, -2, -2, -1, -1, 0, 0, 0, 1, 1, 2, 3, 5, 10, 20)],
     "l2": [0.0] * 6 + [1e-9, 1e-4, 1.0, 1e4, 1e18],
