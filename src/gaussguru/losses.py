@@ -220,8 +220,9 @@ class Moment(Compiled):
         f''(z)    = (1 + z^2)^(-3/2) / 2
         f*(alpha) = sqrt(alpha (1 - alpha))
 
-    The worst noise has two values, the higher one with probability alpha. ``sigma`` is the standard deviation of the
-    noise as it is: this loss is not scaled as the others are, and ``f(0) = f*(1/2) = 1/2``.
+    The worst noise has two values (:func:`gaussguru.worst_case_distribution`), the higher one with probability alpha.
+    ``sigma`` is the standard deviation of the noise as it is: this loss is not scaled as the others are, and ``f(0) =
+    f*(1/2) = 1/2``.
 
     Examples
     --------

@@ -435,8 +435,8 @@ def objective(problem: Problem, data: Data, W: np.ndarray, b: np.ndarray, sigma:
                 direction = u / unit
                 variances = np.einsum("j,ijk,k->i", direction, data.covariances[mine], direction)
                 a = np.hypot(a, unit * np.sqrt(np.maximum(variances, 0.0)))
-            safe = np.where(a > 0, a, 1.0)
-            losses = np.where(a > 0, safe * terms(np.clip(m / safe, -1e300, 1e300))[0], np.maximum(m, 0.0))
+            safe = np.where(a > 1e-290, a, 1.0)  # below it the slack in units of a overflows
+            losses = np.where(a > 1e-290, safe * terms(m / safe)[0], np.maximum(m, 0.0))
             total += float(data.s[mine] @ losses) + (0.5 * l2 * float(u @ u) if c < k else 0.0)
     return total
 

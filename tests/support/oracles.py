@@ -36,7 +36,7 @@ def _quadratic(z):
 
 def _moment(z):
     u = np.arcsinh(z)
-    return 0.5 * np.exp(u), expit(2 * u), 0.5 / np.cosh(u) ** 3
+    return 0.5 * np.exp(u), expit(2 * u), 0.5 * (1 / np.cosh(u)) ** 3
 
 
 # f, f' and f'' of every loss.
