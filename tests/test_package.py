@@ -60,7 +60,7 @@ LAYERS = [
     ["calibration"],
     ["_estimators.posteriors"],
     ["_estimators.class_populations", "_estimators.features", "_estimators.candidates"],
-    ["_estimators.pool", "_estimators.under_noise", "_estimators.remeasure"],
+    ["_estimators.pool", "_estimators.under_noise", "_estimators.remeasure", "_estimators.risk_bounds"],
     ["_estimators.error_bar"],
     ["robustness"],
     ["inspection"],
