@@ -67,7 +67,7 @@ LAYERS = [
     ["calibration"],
     ["_measured.posteriors"],
     ["_measured.class_populations", "_measured.features", "_measured.candidates"],
-    ["_measured.pool", "_measured.under_noise", "_measured.remeasure"],
+    ["_measured.pool", "_measured.under_noise", "_measured.remeasure", "_measured.risk_bounds"],
     ["_measured.error_bar"],
     ["robustness"],
     ["inspection"],
