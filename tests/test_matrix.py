@@ -49,6 +49,7 @@ from gaussguru.plotting import (
     FeatureImportanceDisplay,
     RegionsDisplay,
     RemeasureDisplay,
+    RiskBoundDisplay,
     RobustnessCurveDisplay,
     SigmaPathDisplay,
     plane,
@@ -64,6 +65,7 @@ from gaussguru.robustness import (
     flip_probability,
     log_loss_scorer,
     remeasure_gain,
+    risk_bound,
     robustness_curve,
 )
 from gaussguru.sources import Arrays
@@ -188,6 +190,9 @@ FUNCTIONS = {
     "plotting.RemeasureDisplay.from_estimator": lambda model, X, y, given: (
         RemeasureDisplay.from_estimator(model, X, **given, ax=AXES).gain
     ),
+    "plotting.RiskBoundDisplay.from_estimator": lambda model, X, y, given: (
+        RiskBoundDisplay.from_estimator(model, carried(X, given), y, n_samples=[40], sigma=0.3, ax=AXES).bound
+    ),
     "plotting.RobustnessCurveDisplay.from_estimator": lambda model, X, y, given: (
         RobustnessCurveDisplay.from_estimator(
             model, X, y, noise_levels=[0.0, 1.0], **given, method="sampling", n_repeats=2, random_state=0, ax=AXES
@@ -208,6 +213,10 @@ FUNCTIONS = {
     "robustness.flip_probability": lambda model, X, y, given: flip_probability(model, X, **given, n_repeats=2),
     "robustness.log_loss_scorer": lambda model, X, y, given: log_loss_scorer(model, X, y, **given),
     "robustness.remeasure_gain": lambda model, X, y, given: remeasure_gain(model, X, **given),
+    "robustness.risk_bound": lambda model, X, y, given: risk_bound(model, carried(X, given), y, sigma=0.3).bound,
+    "robustness.risk_bound, holdout": lambda model, X, y, given: (
+        risk_bound(model, carried(X, given), y, method="holdout", sigma=0.0).bound
+    ),
     "robustness.robustness_curve": lambda model, X, y, given: robustness_curve(
         model, X, y, [0.0, 1.0], **given, method="sampling", n_repeats=2, random_state=0
     ),
@@ -240,6 +249,8 @@ CLOSED = rf"robustness\.(certified_radius|robustness_curve, analytic)|{NOISE}"
 ANALYTIC = r"robustness\.robustness_curve, analytic"
 RADIUS = r"robustness\.certified_radius"
 REPORT = r"report\.evaluation_report"
+BOUND = r"robustness\.risk_bound|plotting\.RiskBound.*"
+HOLDOUT = r"robustness\.risk_bound, holdout"
 COEFFICIENTS = r"inspection\.coefficients"
 # Predictions of samples of which a feature was not measured.
 UNMEASURED = r"inspection\.(explain|feature_importance)|plotting\.(Explanation|FeatureImportance)Display.*"
@@ -257,6 +268,12 @@ REFUSED = [
     ("(?!GuruClassifier$).*", r"plotting\.SigmaPathDisplay.from_est.*", ".*", TypeError, "class GuruClassifier; got"),
     (f"(?!({GURU})$).*", r"plotting\.Cloud.*", "none", TypeError, "class GuruClassifier; got"),
     (f"{BALL}|{GURU}", r"plotting\.(Adversarial|Displacement).*", GIVEN, TypeError, "X carries error bars"),
+    (".*", BOUND, GIVEN, TypeError, "X carries error bars"),
+    ("ErrorBarClassifier", r"plotting\.RiskBound.*", "none", None, ""),
+    (f"{FITTED}|{CURVED}|{WITHOUT_DECISION}", BOUND, "none", NotLinearError, "linear classifier|linear in X|depend on"),
+    (FITTED, HOLDOUT, "none|source", ValueError, "X_err is missing|must be in memory"),
+    (BALL, HOLDOUT, MISSING, ValueError, "contains NaN|X_err has infinity where only finite"),
+    (f"{GURU}|{KERNEL}|{BALL}|CalibratedWithErrorsCV|Deconvolve.*", HOLDOUT, "source", None, ""),
     # Sources: who reads them, and who does not.
     (f"{GURU}|{BALL}", RADIUS, "source", None, ""),
     (GURU, r"gaussguru\.worst_case_distribution", "source", TypeError, "X is a source .* must be in memory"),

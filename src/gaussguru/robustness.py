@@ -16,10 +16,13 @@ predictions are told so: with noise of ``c`` error bars, they are given ``sqrt(1
 different ``sigma`` are compared under the same conditions.
 
 :func:`remeasure_gain` is the benefit of smaller error bars, for classifiers that account for error bars.
+
+:func:`risk_bound` bounds the error probability on new samples, with a given confidence.
 """
 
 from gaussguru._measured.affine import NotLinearError
 from gaussguru._measured.remeasure import remeasure_gain
+from gaussguru._measured.risk_bounds import RiskBound, risk_bound
 from gaussguru._measured.under_noise import (
     RobustnessCurve,
     certified_radius,
@@ -33,6 +36,7 @@ from gaussguru._measured.under_noise import (
 
 __all__ = [
     "NotLinearError",
+    "RiskBound",
     "RobustnessCurve",
     "certified_radius",
     "class_probabilities",
@@ -41,5 +45,6 @@ __all__ = [
     "flip_probability",
     "log_loss_scorer",
     "remeasure_gain",
+    "risk_bound",
     "robustness_curve",
 ]

@@ -15,6 +15,7 @@ from gaussguru.plotting.images import AdversarialSamplesDisplay
 from gaussguru.plotting.losses import LossDisplay
 from gaussguru.plotting.plane import CloudDisplay, DisplacementDisplay, RegionsDisplay
 from gaussguru.plotting.remeasure import RemeasureDisplay
+from gaussguru.plotting.risk import RiskBoundDisplay
 
 __all__ = [
     "AdversarialSamplesDisplay",
@@ -26,6 +27,7 @@ __all__ = [
     "LossDisplay",
     "RegionsDisplay",
     "RemeasureDisplay",
+    "RiskBoundDisplay",
     "RobustnessCurveDisplay",
     "SigmaPathDisplay",
 ]

@@ -1,5 +1,6 @@
-"""Error bars from tables and repeated measurements, and through the steps of a pipeline."""
+"""Error bars from tables, repeated measurements and transformations of images, and through the steps of a pipeline."""
 
+from gaussguru.preprocessing.images import image_tangents
 from gaussguru.preprocessing.replicates import ReplicateNoise, errors_from_replicates, noise_from_replicates
 from gaussguru.preprocessing.tables import errors_from_frame, errors_from_uncertainties
 from gaussguru.preprocessing.with_errors import WithErrors
@@ -10,5 +11,6 @@ __all__ = [
     "errors_from_frame",
     "errors_from_replicates",
     "errors_from_uncertainties",
+    "image_tangents",
     "noise_from_replicates",
 ]
