@@ -33,6 +33,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "sphinx_design",
     "sphinx_copybutton",
+    "benchmark_tables",
     "mathml",
     "reference",
     "repository_links",
