@@ -1,14 +1,13 @@
-"""The chart of docs/benchmarks.md, from the tables T1 of benchmarks/README.md.
+"""The chart of docs/benchmarks.md, from benchmarks/results/larger_test_errors.json.
 
 python benchmarks/chart.py docs/benchmarks.svg
 """
 
-import re
 import sys
-from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from tables import DECONVOLUTION, LINEAR, OURS, Benchmark
 
 from gaussguru.plotting import style
 
@@ -17,36 +16,26 @@ TITLES = {
     "koi": "planet or not (Kepler)",
     "chandra": "galaxy or young star (Chandra)",
 }
-# Rows of the tables, and how they are named here.
+# Models, and how they are named here.
 ROWS = {
-    "ErrorBarClassifier *": "ErrorBarClassifier",
-    "extreme deconvolution of each class +": "deconvolution of each class",
+    OURS: "ErrorBarClassifier",
+    DECONVOLUTION: "deconvolution of each class",
     "forest": "forest",
     "boosting, tuned": "boosting, tuned",
     "boosting, tuned, errors as columns": "boosting, tuned, errors as columns",
-    "ErrorBarClassifier, linear *": "ErrorBarClassifier, linear",
+    LINEAR: LINEAR,
     "LogisticRegression": "logistic regression",
 }
 
 
-def losses(text: str, data: str) -> tuple[list[float], dict[str, list[float]]]:
-    """Return multiples of the error bars, and the log losses of each row of a table."""
-    table = re.search(rf"### T1, {data}:.*?\n\n(.*?)\n\n", text, re.DOTALL).group(1).splitlines()
-    cells = [
-        [cell.strip(" *") if k else cell.strip() for k, cell in enumerate(row.strip("|").split("|"))] for row in table
-    ]
-    multiples = [float(cell[1:]) for cell in cells[0][1:]]
-    return multiples, {row[0]: [float(cell.split()[0]) for cell in row[1:]] for row in cells[2:]}
-
-
 def main(path: str) -> None:
-    text = (Path(__file__).parent / "README.md").read_text(encoding="utf-8")
+    benchmark, multiples = Benchmark("larger_test_errors"), (1, 2, 3)
     mpl.rcParams["svg.hashsalt"] = "gaussguru"  # the same bits every time
     figure = Figure(figsize=(9, 3.9), layout="constrained")
     for ax, (data, title) in zip(figure.subplots(1, 3), TITLES.items(), strict=True):
-        multiples, rows = losses(text, data)
         for k, (row, name) in enumerate(ROWS.items()):
-            ax.plot(multiples, rows[row], label=name, **style.line_of(k, markers=True))
+            losses = [benchmark.value(f"{data} x{c}", row) for c in multiples]
+            ax.plot(multiples, losses, label=name, **style.line_of(k, markers=True))
         ax.set(ylim=(0, 1.0), xticks=multiples, xticklabels=[f"{c:g}" for c in multiples])
         style.finish(ax, "error bars at use / in training", "log loss" if data == "fermi" else "", title, legend=False)
     figure.legend(

@@ -1,5 +1,6 @@
 """The site: make docs."""
 
+import os
 import re
 import sys
 import tomllib
@@ -25,12 +26,16 @@ version = release = gaussguru.__version__
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.viewcode",
     "numpydoc",
     "myst_parser",
     "sphinx_gallery.gen_gallery",
     "sphinx_design",
     "sphinx_copybutton",
+    "benchmark_tables",
     "mathml",
+    "reference",
     "repository_links",
     "table_numbers",
     "wide_figures",
@@ -51,6 +56,16 @@ autodoc_typehints = "none"  # numpydoc has the types
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 numpydoc_class_members_toctree = False
+# Links to other references need their inventories from the network: they are fetched where this is asked for.
+intersphinx_mapping = {}
+if os.environ.get("GAUSSGURU_INVENTORIES") == "fetch":
+    intersphinx_mapping = {
+        "python": ("https://docs.python.org/3", None),
+        "numpy": ("https://numpy.org/doc/stable", None),
+        "scipy": ("https://docs.scipy.org/doc/scipy", None),
+        "sklearn": ("https://scikit-learn.org/stable", None),
+        "pandas": ("https://pandas.pydata.org/docs", None),
+    }
 
 
 # --- gallery --------------------------------------------------------------------------------------------------

@@ -8,18 +8,20 @@ import re
 import shlex
 import subprocess
 import sys
-import warnings
 from html.parser import HTMLParser
 from pathlib import Path
 
 import matplotlib as mpl
 import pytest
-import sklearn
 from matplotlib import pyplot
 
 import gaussguru
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+import outputs  # noqa: E402
+import package_readme  # noqa: E402
+
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 PAGES = [README, *sorted(path for path in DOCS.rglob("*.md") if not {"_build", "auto_examples"} & set(path.parts))]
@@ -70,29 +72,49 @@ def test_the_reference_has_all_public_names():
 
 
 @pytest.mark.parametrize("path", [README, DOCS / "index.md"], ids=named)
-def test_first_example_alone(path, capsys):
-    """It is short, needs nothing else, and prints what it says."""
-    first = blocks(path, "python")[0]
-    assert first.count("\n") < 10
-    exec(compile(first, str(path), "exec"), {})
-    told = re.findall(r"\d\.\d+", first.rsplit("#", 1)[1])
-    printed = re.findall(r"\d\.\d+", capsys.readouterr().out)
-    assert [f"{float(value):.2f}" for value in printed] == told
+def test_first_example_is_short_and_shows_its_output(path):
+    first = outputs.BLOCK.search(path.read_text(encoding="utf-8"))
+    assert first["code"].count("\n") <= 10
+    assert first["output"]
 
 
-@pytest.mark.parametrize("path", [path for path in PAGES if blocks(path, "python")], ids=named)
-def test_pages(path, tmp_path, monkeypatch, capsys):
-    """All blocks of a page, one after another, as a reader would paste them."""
+@pytest.mark.parametrize("path", outputs.pages(), ids=named)
+def test_pages(path, tmp_path, monkeypatch):
+    """All blocks of a page, one after another, as a reader would paste them, print what the page says."""
     monkeypatch.chdir(tmp_path)
-    mpl.use("agg")
-    names = {}
-    with sklearn.config_context():  # blocks turn metadata routing on
-        for block in blocks(path, "python"):
-            with warnings.catch_warnings():
-                # The first epochs of a stream are not the optimum, and some blocks show classifiers that collapse.
-                warnings.simplefilter("ignore", UserWarning)
-                exec(compile(block, str(path), "exec"), names)
-    assert "nan" not in capsys.readouterr().out
+    for told, found in outputs.printed(path):
+        assert "nan" not in found
+        assert outputs.same(told, found), f"python tools/outputs.py\ntold:\n{told}\nprinted:\n{found}"
+
+
+def test_outputs_are_compared():
+    assert outputs.same("a 0.91 [1, 2]\n", "a  0.92 [1, 2]\n")
+    for other in ("a 0.94 [1, 2]", "a 0.91 [1, 3]", "b 0.91 [1, 2]", "a 0.91 [1, 2, 3]", "a 0.91", ""):
+        assert not outputs.same("a 0.91 [1, 2]\n", other)
+    assert not outputs.same("", "1\n")
+    assert outputs.same("95%", "94%")
+    assert not outputs.same("95%", "90%")
+    assert outputs.same("gap 3.2e-06", "gap 3.2e-06")
+    assert not outputs.same("error 0.02", "error 0.20")
+
+
+def test_public_names_on_pages_exist():
+    """Names in roles and in code of the text; those in blocks are run."""
+    texts = {path: re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL) for path in PAGES}
+    patterns = (r"\{(?:class|func|mod|meth)\}`~?(?:[^`]*<)?(gaussguru[\w.]*)", r"`(gaussguru(?:\.\w+)+)\b")
+    names = {(path, name) for path, text in texts.items() for pattern in patterns for name in re.findall(pattern, text)}
+    assert len(names) > 80
+    assert [f"{named(path)}: {name}" for path, name in sorted(names) if not exists(name)] == []
+
+
+def exists(name):
+    """Whether a dotted name leads to a module or an attribute."""
+    found, *rest = importlib.import_module("gaussguru"), *name.split(".")[1:]
+    for part in rest:
+        if not hasattr(found, part):
+            return False
+        found = getattr(found, part)
+    return True
 
 
 @pytest.mark.parametrize("path", [README, DOCS / "guide" / "command.md"], ids=named)
@@ -119,7 +141,18 @@ def test_links_lead_somewhere(path):
 
 
 def test_readme_is_short():
-    assert README.read_text(encoding="utf-8").count("\n") < 150
+    assert README.read_text(encoding="utf-8").count("\n") <= 110
+
+
+def test_links_of_the_package_have_an_address_or_are_text():
+    text = README.read_text(encoding="utf-8")
+    bare = package_readme.with_addresses(text, "")
+    assert not re.search(r"\]\((?!https?:)|<!--", bare)
+    assert "quickstart" in bare
+    whole = package_readme.with_addresses(text, "https://example.org/project")
+    assert "](https://example.org/project/blob/main/docs/quickstart.md)" in whole
+    assert "](https://example.org/project/raw/main/docs/error_bars.png)" in whole
+    assert not re.search(r"\]\((?!https:)", whole)
 
 
 def test_pictures_are_small():

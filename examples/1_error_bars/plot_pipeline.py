@@ -4,7 +4,7 @@ Error bars through a pipeline
 
 If a scaler divides the values, the errors must be divided, too. If a rotation mixes the features, the errors become
 correlated. :class:`~gaussguru.preprocessing.WithErrors` wraps a transformer of scikit-learn, propagates the errors
-through it, and returns values and errors in one object, :class:`~gaussguru.errors.Measured`.
+through it, and returns values and errors in one object, :class:`~gaussguru.Measured`.
 """
 
 import matplotlib.pyplot as plt

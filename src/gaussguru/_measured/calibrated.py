@@ -300,7 +300,7 @@ class CalibratedWithErrorsCV(CalibratedScores, ClassifierMixin, MetaEstimatorMix
             none. They count in the likelihood, and in the fit of the estimator if it takes them (in all steps of a
             pipeline that do).
         X_err : error bars of X, default=None
-            An estimator that accepts error bars gets X and ``X_err`` together, as :class:`gaussguru.errors.Measured`.
+            An estimator that accepts error bars gets X and ``X_err`` together, as :class:`gaussguru.Measured`.
         groups : array-like of shape (n_samples,), default=None
             For splitters that keep groups together.
         **params

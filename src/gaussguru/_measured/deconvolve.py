@@ -78,7 +78,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
     spreads of the feature are left out of the fit. Upper and lower limits (:class:`gaussguru.errors.Limits`) truncate
     the posterior and enter the fit of the population; EM then approximates truncated posteriors by Gaussians.
 
-    ``transform`` returns :class:`gaussguru.errors.Measured` with the posterior means, their covariances, and, with more
+    ``transform`` returns :class:`gaussguru.Measured` with the posterior means, their covariances, and, with more
     than one component, the mixtures themselves. Labels are not used.
 
     Parameters

@@ -75,7 +75,7 @@ def remeasure_gain(model: Any, X: Any, X_err: Any = None, new_err: Any = 0.0, *,
     X : array-like or Measured of shape (n_samples, n_features)
         NaN means "not measured".
     X_err : error bars of X, default=None
-        The present errors. None if X is :class:`gaussguru.errors.Measured`.
+        The present errors. None if X is :class:`gaussguru.Measured`.
     new_err : float or error bars of X, default=0.0
         The errors after the new reading, with all readings of a value combined: averaging with a second reading of the
         same quality gives ``X_err / sqrt(2)``. They must not be larger than the present ones. A single number applies

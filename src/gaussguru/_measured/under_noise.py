@@ -381,7 +381,7 @@ class ExpectedAccuracyScorer(_Scorer):
     """Scorer that returns :func:`expected_accuracy`.
 
     It sees the error bars of a fold with scikit-learn's metadata routing, of which it asks for ``X_err``, or where X is
-    :class:`gaussguru.errors.Measured`.
+    :class:`gaussguru.Measured`.
     """
 
     def score(self, estimator: Any, X: Any, y: Any, *, X_err: Any = None, sample_weight: Any = None) -> float:

@@ -28,7 +28,7 @@ def load_wdbc(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool
     data_home : path, default=None
         A directory that may hold ``wdbc_mean_se.npz``; None: the environment variable ``GAUSSGURU_DATA``, if it is set.
     return_X_y : bool, default=False
-        Whether to return a :class:`gaussguru.errors.Measured`, values and errors in one, and the labels.
+        Whether to return a :class:`gaussguru.Measured`, values and errors in one, and the labels.
     as_frame : bool, default=False
         Whether values and errors are DataFrames and the labels a Series of pandas.
 

@@ -40,7 +40,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
     * outputs of several features (ratios, products, PolynomialFeatures, Nystroem) use cubature with ``2 r`` points for
       r features, and at least 64.
 
-    With error bars, ``transform`` returns :class:`gaussguru.errors.Measured`, values and errors in one object, which
+    With error bars, ``transform`` returns :class:`gaussguru.Measured`, values and errors in one object, which
     the next ``WithErrors`` and all estimators of this library accept. Without error bars it returns the output of the
     transformer. With metadata routing, ``X_err`` is requested in ``fit`` and ``transform`` by default, so a pipeline
     needs only ``fit(X, y, X_err=...)``. Without routing, pass ``Measured(X, X_err)`` as X.
