@@ -36,7 +36,7 @@ from gaussguru import (
     models,
 )
 from gaussguru._measured.affine import NotLinearError
-from gaussguru.calibration import CalibratedWithErrorsCV, margin_and_spread, score_moments
+from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.certificates import duality_gap
 from gaussguru.errors import Measured
 from gaussguru.inspection import coefficients, explain, feature_importance
@@ -155,8 +155,6 @@ FUNCTIONS = {
     "gaussguru.worst_case_distribution": lambda model, X, y, given: gaussguru.worst_case_distribution(
         model, X, y, **given
     ),
-    "calibration.margin_and_spread": lambda model, X, y, given: margin_and_spread(model, X, **given),
-    "calibration.score_moments": lambda model, X, y, given: score_moments(model, X, **given),
     "certificates.duality_gap": lambda model, X, y, given: duality_gap(model, carried(X, given), y),
     "inspection.coefficients": lambda model, X, y, given: coefficients(model, carried(X, given)).coef,
     "inspection.explain": lambda model, X, y, given: explain(model, first(carried(X, given))).contribution,

@@ -5,6 +5,6 @@ for each sample turns both into a probability; :class:`CalibratedWithErrorsCV` f
 classifier has not seen.
 """
 
-from gaussguru._measured.calibrated import CalibratedWithErrorsCV, margin_and_spread, score_moments
+from gaussguru._measured.calibrated import CalibratedWithErrorsCV
 
-__all__ = ["CalibratedWithErrorsCV", "margin_and_spread", "score_moments"]
+__all__ = ["CalibratedWithErrorsCV"]

@@ -23,8 +23,9 @@ from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gaussguru import AdversarialSVC, ErrorBarClassifier, GuruClassifier, KernelGuruClassifier
+from gaussguru._measured.calibrated import margin_and_spread, score_moments
 from gaussguru._measured.link import Margins
-from gaussguru.calibration import CalibratedWithErrorsCV, margin_and_spread, score_moments
+from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import Measured
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors

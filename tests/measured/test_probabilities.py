@@ -21,7 +21,7 @@ from gaussguru._guru.probabilities import (
     noise_log_probabilities,
     noise_probabilities,
 )
-from gaussguru.calibration import margin_and_spread, score_moments
+from gaussguru._measured.calibrated import margin_and_spread, score_moments
 from gaussguru.errors import LowRank, Measured
 from gaussguru.preprocessing import WithErrors
 from gaussguru.robustness import expected_accuracy, expected_accuracy_scorer

@@ -47,7 +47,7 @@ from gaussguru._utils.linalg import Array, Index
 from gaussguru.sources import Fields, as_source, subsample
 
 
-def score_moments(estimator: Any, X: Any, X_err: Any = None) -> tuple[Array, Array, Array]:
+def score_moments(estimator: Any, X: Any, X_err: Any = None, *, rooted: bool = False) -> tuple[Array, Array, Array]:
     """Return the distribution of the scores of every sample under its error bars, a mixture of Gaussians.
 
     Parameters
@@ -59,6 +59,8 @@ def score_moments(estimator: Any, X: Any, X_err: Any = None) -> tuple[Array, Arr
     X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
     X_err : error bars of X, default=None
         In the units of X as it is given here.
+    rooted : bool, default=False
+        Whether to return roots R of the covariances ``R R'``: they keep the digits of small errors beside large ones.
 
     Returns
     -------
@@ -67,16 +69,6 @@ def score_moments(estimator: Any, X: Any, X_err: Any = None) -> tuple[Array, Arr
     means : ndarray of shape (n_samples, n_components, n_scores)
         One score for two classes, else one for each.
     covariances : ndarray of shape (n_samples, n_components, n_scores, n_scores)
-    """
-    return score_distribution(estimator, X, X_err)
-
-
-def score_distribution(
-    estimator: Any, X: Any, X_err: Any = None, *, rooted: bool = False
-) -> tuple[Array, Array, Array]:
-    """Return :func:`score_moments`; if ``rooted`` with roots R of the covariances ``R R'``.
-
-    Roots keep the digits of small errors beside large ones, which covariances lose.
     """
     final, X = last_step(estimator, X, X_err)
     if hasattr(final, "_score_moments"):
@@ -176,7 +168,7 @@ class CalibratedScores(ByProbability):
         if n_classes == 2:
             margins = Margins.of(*score_moments(self.estimator_, X))
             return TwoClasses(margins).logs(self.alpha_, np.array([0.0, self.beta_]), self.kappa_)
-        weights, means, roots = score_distribution(self.estimator_, X, rooted=True)
+        weights, means, roots = score_moments(self.estimator_, X, rooted=True)
         margins = Margins.of(weights, means, roots @ np.swapaxes(roots, 2, 3))
         parameters = self.alpha_, np.asarray(self.beta_), self.kappa_
         noisy = (self.alpha_ * self.kappa_ * roots).any(axis=(1, 2, 3))
@@ -189,8 +181,8 @@ class CalibratedScores(ByProbability):
 class CalibratedWithErrorsCV(CalibratedScores, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """Calibrated probabilities that account for error bars, fitted by cross-validation.
 
-    A sample has a score ``m`` with a spread ``s`` under its error bars (:func:`margin_and_spread`). The probability of
-    the second of two classes is ::
+    A sample has a score ``m`` with a spread ``s`` under its error bars. The probability of the second of two
+    classes is ::
 
         P(y = 1 | x) = Phi((alpha m + beta) / sqrt(1 + alpha^2 kappa^2 s^2))
 
@@ -391,7 +383,7 @@ class CalibratedWithErrorsCV(CalibratedScores, ClassifierMixin, MetaEstimatorMix
 
     @by_parts
     def margin_and_spread(self, X: Any, X_err: Any = None) -> tuple[Array, Array]:
-        """Return the scores of ``estimator_`` and their standard deviations: :func:`margin_and_spread`.
+        """Return the scores of ``estimator_`` and their standard deviations under the error bars.
 
         Parameters
         ----------
@@ -407,7 +399,7 @@ class CalibratedWithErrorsCV(CalibratedScores, ClassifierMixin, MetaEstimatorMix
 
     def _score_moments(self, X: Any, X_err: Any = None, *, rooted: bool = False) -> tuple[Array, Array, Array]:
         check_is_fitted(self)
-        return score_distribution(self.estimator_, X, X_err, rooted=rooted)
+        return score_moments(self.estimator_, X, X_err, rooted=rooted)
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return the metadata routing of the fit, the estimator and the splitter."""

@@ -24,7 +24,7 @@ from gaussguru._measured.calibrated import (
     CalibratedScores,
     calibration_folds,
     margin_and_spread,
-    score_distribution,
+    score_moments,
 )
 from gaussguru._measured.candidates import LabelledMeasurements, choose, linear_families, selection_rows
 from gaussguru._measured.deconvolve import Deconvolve
@@ -596,7 +596,7 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
     def _score_moments(self, X: Any, X_err: Any = None, *, rooted: bool = False) -> tuple[Array, Array, Array]:
         """Return weights, means and covariances of the scores of ``estimator_``, or roots of these."""
         self._check_scores()
-        parts = [score_distribution(self.estimator_, part, rooted=rooted) for part in self._posteriors(X, X_err)]
+        parts = [score_moments(self.estimator_, part, rooted=rooted) for part in self._posteriors(X, X_err)]
         weights, means, noise = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return weights, means, noise
 

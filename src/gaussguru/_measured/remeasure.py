@@ -24,7 +24,7 @@ from gaussguru._guru.probabilities import (
     standardise,
 )
 from gaussguru._measured.affine import as_table, final_estimator
-from gaussguru._measured.calibrated import last_step, score_distribution
+from gaussguru._measured.calibrated import last_step, score_moments
 from gaussguru._utils.blocks import row_blocks
 from gaussguru._utils.checks import check_flag, check_real
 from gaussguru._utils.frames import as_numbers, like, take_rows
@@ -70,8 +70,7 @@ def remeasure_gain(model: Any, X: Any, X_err: Any = None, new_err: Any = 0.0, *,
     ----------
     model : fitted classifier, Pipeline or search
         Preferably an :class:`gaussguru.ErrorBarClassifier`, or a pipeline of ``Deconvolve`` and
-        :class:`gaussguru.calibration.CalibratedWithErrorsCV`; otherwise as in
-        :func:`gaussguru.calibration.score_moments`.
+        :class:`gaussguru.calibration.CalibratedWithErrorsCV`; otherwise any classifier with linear scores.
     X : array-like or Measured of shape (n_samples, n_features)
         NaN means "not measured".
     X_err : error bars of X, default=None
@@ -232,7 +231,7 @@ class _Latent(NamedTuple):
 
 def _latent_scores(model: Any, X: Any, X_err: Any) -> _Latent:
     """Return the distributions of the scores, in the units of a calibration if there is one."""
-    weights, means, roots = score_distribution(model, X, X_err, rooted=True)
+    weights, means, roots = score_moments(model, X, X_err, rooted=True)
     final, n_scores = final_estimator(model), means.shape[2]
     if hasattr(final, "kappa_"):
         centre = np.einsum("ik,ikc->ic", weights, means)[:, np.newaxis]
