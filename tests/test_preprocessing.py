@@ -586,6 +586,34 @@ def test_mixtures_go_through_affine_maps():
     assert WithErrors(FunctionTransformer(np.arcsinh)).fit(found.X).transform(found).components is None
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("name", ["square", "arctan", "product"])
+def test_every_component_of_a_mixture_goes_through_a_curved_map(name, dtype):
+    """Means and covariances as in a simulation; those of one Gaussian with the same moments have spreads 40 % off."""
+    rng = np.random.default_rng(0)
+    truth = np.concatenate([rng.standard_normal((200, 2)), 4 + 0.5 * rng.standard_normal((200, 2))])
+    err = rng.uniform(0.2, 2.5, truth.shape)
+    values = (truth + err * rng.standard_normal(truth.shape)).astype(dtype)
+    posterior = Deconvolve(2).fit(values, X_err=err).transform(values, err)
+    maps = {
+        "square": np.square,
+        "arctan": np.arctan,
+        "product": lambda X: np.column_stack([X[:, 0] * X[:, 1], X[:, 0]]),
+    }
+    found = WithErrors(FunctionTransformer(maps[name])).fit(posterior).transform(posterior)
+    assert found.X.dtype == dtype
+    shares, (means, noise) = posterior.components.weights, posterior.components.scores(np.eye(2))
+    # Where both components have a share.
+    for i in np.argsort(np.abs(shares[:, 0] - 0.5))[:8]:
+        chosen = rng.choice(2, 40_000, p=shares[i])
+        draws = [rng.multivariate_normal(m, V, 40_000) for m, V in zip(means[i], noise[i], strict=True)]
+        outputs = maps[name](np.where(chosen[:, np.newaxis] == 0, *draws))
+        spread = outputs.std(axis=0)
+        np.testing.assert_allclose(found.X[i], outputs.mean(axis=0), atol=0.03 * spread.max())
+        np.testing.assert_allclose(found.err[i] / np.outer(spread, spread), np.corrcoef(outputs.T), atol=0.1)
+    assert found.err.shape == (400, 2, 2)
+
+
 def test_curves_in_a_pipeline_with_routing():
     with sklearn.config_context(enable_metadata_routing=True):
         pipe = make_pipeline(WithErrors(PowerTransformer()), Recorder().set_fit_request(X_err=False))

@@ -222,7 +222,7 @@ def test_errors_do_not_meet_other_columns():
         with pytest.raises(ValueError, match=r"X_err must have the columns of X; it has names"):
             model.fit(table, Y, X_err=errors)
         named = Pipeline([("swap", clone(swap).set_output(transform="pandas")), *model.steps[1:]])
-        with pytest.raises(ValueError, match=r"X_err must have the columns of X, in the same order"):
+        with pytest.raises(ValueError, match=r"the columns of X, in the same order; got 'a' where X has"):
             named.fit(table, Y, X_err=errors)
         inside = Pipeline([("swap", WithErrors(swap)), ("classify", gaussguru.GuruClassifier(0.3))])
         inside.fit(table, Y, X_err=errors)

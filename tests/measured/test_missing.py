@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from astropy.table import MaskedColumn, QTable, Table
-from scipy.stats import norm
+from scipy.stats import multivariate_normal, norm
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.metrics import log_loss
@@ -15,7 +15,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from support.error_bars import conditional
 from uncertainties import unumpy
 
-from gaussguru import ErrorBarClassifier, GuruClassifier, GuruClassifierCV
+from gaussguru import ErrorBarClassifier, GuruClassifier, GuruClassifierCV, PopulationClassifier
 from gaussguru._errors import check_errors, split_errors, with_more
 from gaussguru._populations.em import population_of
 from gaussguru._populations.mixtures import Mixture
@@ -308,6 +308,43 @@ def test_one_and_two_limits_are_integrals(rho, sides, bounds, r):
     np.testing.assert_allclose(
         (around[0] - covariance) / np.outer(spread, spread), 0.0, atol=1e-7 if is_exact else 0.07
     )
+
+
+def on_a_grid(population, bound, side, r, x, e):
+    """Return the log probability of a limit beside a measured value, and mean and covariance of the truth, by sums."""
+    axes = [np.linspace(low, high, 501) for low, high in ((-14.0, 14.0), (-12.0, 12.0))]
+    truth = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
+    parts = zip(population.weights, population.means, population.covariances, strict=True)
+    density = sum(pi * multivariate_normal.pdf(truth, mu, T) for pi, mu, T in parts)
+    density = density * norm.cdf(side * (truth[:, :, 0] - bound) / r) * norm.pdf(x, truth[:, :, 1], e)
+    total = density.sum()
+    mean = np.einsum("ij,ijk->k", density, truth) / total
+    away = truth - mean
+    area = np.prod([axis[1] - axis[0] for axis in axes])
+    return np.log(total * area), mean, np.einsum("ij,ijk,ijl->kl", density, away, away) / total
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+@pytest.mark.parametrize(("bound", "r"), [(-1.0, 0.3), (2.0, 1.0)])
+def test_a_limit_beside_a_measured_value_under_a_mixture(side, bound, r):
+    """Posteriors, likelihoods and the probabilities of classes, against sums over a grid."""
+    covariances = np.array([[[2.0, 0.9], [0.9, 1.0]], [[1.0, -0.5], [-0.5, 1.5]]])
+    population = Mixture(np.array([0.3, 0.7]), np.array([[-1.5, 0.5], [2.0, -1.0]]), covariances)
+    x, errors = np.array([[bound, 0.4]]), Limits(np.array([[r, 0.6]]), np.array([[side, 0]]))
+    log_chance, mean, covariance = on_a_grid(population, bound, side, r, 0.4, 0.6)
+    rows = read(x, errors)
+    found, around = population.moments(rows)
+    assert population.log_likelihood(rows)[0] == pytest.approx(log_chance, abs=1e-6)
+    np.testing.assert_allclose(found[0], mean, atol=1e-5)
+    np.testing.assert_allclose(around[0], covariance, atol=1e-5)
+    rng = np.random.default_rng(0)
+    y = np.arange(80) % 2
+    clf = PopulationClassifier(2).fit(
+        rng.normal(size=(80, 2)) * (1 + y[:, np.newaxis]) + y[:, np.newaxis], y, X_err=0.3
+    )
+    likelihoods = [np.exp(on_a_grid(each.population_, bound, side, r, 0.4, 0.6)[0]) for each in clf.populations_]
+    chances = np.array(likelihoods) + np.mean(likelihoods) / 40  # one sample of all classes
+    np.testing.assert_allclose(clf.predict_proba(x, errors)[0], chances / chances.sum(), atol=1e-5)
 
 
 @pytest.mark.parametrize("d", [3, 5])

@@ -90,7 +90,7 @@ def test_features_match_the_formulas():
     values, axes = eigh(T / np.outer(scale, scale))
     axes = (axes / np.sqrt(values))[:, ::-1]
     taper = 1 / (1 + (err / (2.0 * err.max(axis=0))) ** 2)
-    np.testing.assert_allclose(table.trees[:, :3], (X - mu) / scale * taper, rtol=1e-9)
+    np.testing.assert_allclose(table.trees[:, :3], (X - mu) / scale * taper, atol=1e-11)
     for i in range(len(X)):
         mean, V = posterior(view, X[i], np.diag(err[i] ** 2))
         np.testing.assert_allclose(table.trees[i, 3:6], mean, atol=1e-9)
@@ -132,7 +132,7 @@ def test_features_of_other_forms(form):
         np.testing.assert_allclose(table.variances[i], np.diag(V), atol=1e-8)
     assert all(np.isfinite(getattr(table, name)).all() for name in ("trees", "sizes", "vagueness", "rotated_variances"))
     if form == "none":
-        np.testing.assert_allclose(table.trees[:, :3], table.trees[:, 3:6])
+        np.testing.assert_allclose(table.trees[:, :3], table.trees[:, 3:6], atol=1e-9)
 
 
 def test_columns_of_gaps_and_limits():

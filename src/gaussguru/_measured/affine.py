@@ -127,7 +127,7 @@ class AffineMap:
         self.check(X, transformed, transformer)
         return transformed, self.carry(X_err)
 
-    def with_components(self, samples: Measured, components: Any) -> Measured:
+    def with_components(self, samples: Measured, components: Any, transformer: Any, X: Any) -> Measured:
         """Return transformed samples with the mixtures of the values before, transformed."""
         A = dense(self.matrix)
         return Measured.checked(samples.X, samples.err, AffineComponents(components, A, self.offset - self.centre @ A))

@@ -47,11 +47,10 @@ def check_same_names(X: Any, table: Any, name: str) -> None:
         # A range index is no name, unless the other table has the same numbers in another order.
         if axis == "index" and (_is_numbered(names) or _is_numbered(given)) and not _is_permuted(names, given):
             continue
-        at = next((i for i, pair in enumerate(zip(names, given, strict=False)) if pair[0] != pair[1]), -1)
-        raise ValueError(
-            f"{name} must have the {axis} of X, in the same order; got {len(given)} for {len(names)}, "
-            f"{given[at]!r} where X has {names[at]!r}"
-        )
+        if len(given) != len(names):
+            raise ValueError(f"{name} must have the {axis} of X, in the same order; got {len(given)} for {len(names)}")
+        ours, theirs = next(pair for pair in zip(names.tolist(), given.tolist(), strict=True) if pair[0] != pair[1])
+        raise ValueError(f"{name} must have the {axis} of X, in the same order; got {theirs!r} where X has {ours!r}")
 
 
 def _is_numbered(names: NDArray[Any]) -> bool:

@@ -31,7 +31,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.stats import chi2
 
-from gaussguru._errors import Errors, LowRank, Measured, check_causes
+from gaussguru._errors import Errors, LowRank, Measured, check_causes, check_products
 from gaussguru._measured.affine import dense
 from gaussguru._utils.blocks import MOST_STORED, row_blocks
 from gaussguru._utils.frames import as_numbers, like, take_rows
@@ -217,9 +217,33 @@ class CurvedMap:
         """Raises: a curved map has no matrix."""
         raise AttributeError("the transformer is not affine: it has no matrix")
 
-    def with_components(self, samples: Measured, components: Any) -> Measured:
-        """Return transformed samples unchanged: only means and covariances of mixtures go through a curved map."""
-        return samples
+    def with_components(self, samples: Measured, components: Any, transformer: Any, X: Any) -> Measured:
+        """Return transformed samples with the moments of the mixtures of X: every component goes through the map.
+
+        Where covariances would take more than ``MOST_STORED`` numbers, samples are returned unchanged: their moments
+        are those of the Gaussian with the mean and covariance of the mixture.
+        """
+        (n, d), K = X.shape, len(self.outputs)
+        if n * K * K > MOST_STORED:
+            return samples
+        means, covariances = np.empty((n, K)), np.zeros((n, K, K))
+        for part in row_blocks(n, components.n_components * (d * d + K * K)):
+            some, block = components[part], take_rows(X, part)
+            inner, noise = some.scores(np.eye(d))
+            moved = [
+                self.apply(transformer, like(block, m), V)
+                for m, V in zip(np.moveaxis(inner, 1, 0), np.moveaxis(noise, 1, 0), strict=True)
+            ]
+            centres = np.stack([as_numbers(values, "X") for values, _ in moved], axis=1)
+            means[part] = np.einsum("ik,ikj->ij", some.weights, centres)
+            for q, centre, (values, errors) in zip(some.weights.T, np.moveaxis(centres, 1, 0), moved, strict=True):
+                spread = check_products(errors, values).dense()
+                spread = spread if spread.ndim == 3 else spread[:, :, np.newaxis] * np.eye(K)
+                away = centre - means[part]
+                covariances[part] += q[:, np.newaxis, np.newaxis] * (
+                    spread + away[:, :, np.newaxis] * away[:, np.newaxis]
+                )
+        return Measured.checked(like(samples.X, means), covariances)
 
     def _with_ends(self, function: Function, X: Any) -> "CurvedMap":
         """Return the map with the slopes of the function at the ends of the range of X."""

@@ -69,8 +69,8 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
     covariances, or :class:`gaussguru.errors.LowRank` if that takes less memory. Above 1 GB only the largest common
     causes are kept, and the rest of every variance is treated as independent. Independent errors stay independent if no
     output depends on two features and no two outputs on the same feature. Isotropic errors stay isotropic under an
-    orthonormal map. Mixtures (``Measured.components``) go through affine maps; other maps use their mean and
-    covariance.
+    orthonormal map. Mixtures (``Measured.components``) go through affine maps; other maps give their means and
+    covariances, to which every component contributes.
 
     *Undefined and clipped values.* Where f is undefined at a point, as a logarithm below 0, the slope of f at the
     measured value is used. Beyond the range of the fit, QuantileTransformer and others are constant, but a value there
@@ -168,7 +168,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
             measured = self._carried(part, *part.measured_part(X, X_err))
             return Measured.checked(*part.joined_outputs(X, measured.X, measured.err))
         result = self._carried(self.transformer_, X, X_err)
-        return result if components is None else self._map.with_components(result, components)
+        return result if components is None else self._map.with_components(result, components, self.transformer_, X)
 
     def _carried(self, transformer: Any, X: Any, X_err: Any) -> Measured:
         """Return the outputs of the transformer of the map, with their errors."""
