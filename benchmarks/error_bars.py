@@ -4,7 +4,8 @@
     python benchmarks/error_bars.py --show results.json other.json
 
 The second shows tables of what was measured before; where files have the same, the last one counts. ``--kinds ours``
-measures only ours again, with the same splits and the same noise.
+measures only ours again, with the same splits and the same noise. A file that ``--json`` names is written after every
+model of a split, and what it has already is not measured again.
 
 | T0 | natural: training and test samples as they were measured |
 | T1 | test error bars x 1, 1.5, 2, 3, 5 |
@@ -14,6 +15,7 @@ measures only ours again, with the same splits and the same noise.
 | T7 | test error bars x 3, of which 5, 10, 20 % of the samples are measured again (x 1) |
 | T8 | error bars misstated by 0.5 and 2, in training and in use; the test has twice the noise of training |
 | T9 | made data with an oracle, 2, 6 and 30 features |
+| small | trained on 50, 100 or 200 samples of the training part, tested as they were measured |
 | made | made data with few good and many hopeless training samples, clean test |
 
 Noise is added as ``sqrt(c^2 - 1) err``, so that errors ``c err`` are true. Fluxes that may be negative (snpcc) go
@@ -57,8 +59,9 @@ from gaussguru import datasets
 from gaussguru.robustness import remeasure_gain
 
 LEVELS, MISSING, AGAIN, MISSTATED, WIDTHS = (1, 1.5, 2, 3, 5), (10, 30, 50), (5, 10, 20), (0.5, 1, 2), (2, 6, 30)
+FEW_ROWS = (50, 100, 200)
 KINDS = ("baseline", "deconvolution", "ours")
-PROTOCOLS = ("T0", "T1", "T2", "T3", "T5", "T7", "T8", "T9", "made")
+PROTOCOLS = ("T0", "T1", "T2", "T3", "T5", "T7", "T8", "T9", "small", "made")
 MOST_ROWS, TEST_SIZE, CLIP = 6000, 0.3, 1e-6
 # Rows of made data.
 N_TRAIN, N_TEST = 4000, 4000
@@ -132,6 +135,14 @@ class Split:
         result.test = self.order[~bright][: round(TEST_SIZE * MOST_ROWS)]
         return result
 
+    def first(self, n: int) -> "Split":
+        """Return the split with the first samples of training, and the first one of each class that these lack."""
+        result = copy.copy(self)
+        lacking = np.setdiff1d(self.y[self.train], self.y[self.train[:n]])
+        more = [self.train[np.argmax(self.y[self.train] == label)] for label in lacking]
+        result.train = np.concatenate([self.train[:n], np.array(more, dtype=self.train.dtype)])
+        return result
+
     def samples(self, rows: np.ndarray, level: float = 1.0, stated: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
         """Values with ``level`` times the noise, and errors that are ``stated`` times what they are."""
         X, E = self.X[rows], self.E[rows]
@@ -193,6 +204,10 @@ def _of_split(split: Split, only: tuple[str, ...], models: list[Model], levels: 
     if "T0" in only or "T1" in only:
         for level in levels if "T1" in only else (1,):
             yield from _compared(natural, models, "T1", f"x{level:g}", split, split.samples(split.test, level), level)
+    if "small" in only:
+        for n in FEW_ROWS:
+            few = split.first(n)
+            yield from _compared(Fits(few.training()), once, "small", f"{n} rows", few, few.samples(few.test))
     if "T5" in only:
         Z, F = split.samples(split.test)
         for percent in (0, *MISSING):
@@ -218,7 +233,7 @@ def _of_split(split: Split, only: tuple[str, ...], models: list[Model], levels: 
         for factor in MISSTATED:
             fits = Fits(split.training(stated=factor))
             seen = split.samples(split.test, 2.0, factor)
-            whole = models + [SCALED] * any(model.kind == "ours" for model in models)
+            whole = models + [SCALED] * any(model.name == LINEAR for model in models)
             yield from _compared(fits, whole, "T8", f"stated x{factor:g}", split, seen, 2.0)
 
 
@@ -514,21 +529,30 @@ def show(records: list[Record], out: Any) -> list[Record]:
 # --- command ------------------------------------------------------------------------------------------------
 
 
-def jobs(options: argparse.Namespace) -> list[Any]:
-    only = options.only
-    real = tuple(name for name in only if name not in ("T9", "made"))
-    made = []
-    for number in range(options.splits):
-        models = (options.kinds, options.model)
+Job = tuple[Callable[..., list[Record]], tuple[Any, ...]]
+
+
+def jobs(options: argparse.Namespace, done: set[tuple[Any, ...]]) -> list[Job]:
+    """Return what is to be measured and is not done: one model of one split each."""
+    real = tuple(name for name in options.only if name not in ("T9", "made"))
+    todo: list[Job] = []
+    for number, model in itertools.product(range(options.splits), chosen(options.kinds, options.model)):
+        rest = options.kinds, [model.name]
         if real:
-            made += [
-                delayed(_timed)(of_real_data, name, number, real, options.levels, *models) for name in options.data
+            todo += [
+                (of_real_data, (name, number, real, options.levels, *rest))
+                for name in options.data
+                if (name, number, model.name) not in done
             ]
-        if "made" in only:
-            made.append(delayed(_timed)(of_good_and_hopeless, number, *models))
-        if "T9" in only:
-            made += [delayed(_timed)(of_made_data, width, number, *models) for width in WIDTHS]
-    return made
+        if "made" in options.only and ("300 x 20", number, model.name) not in done:
+            todo.append((of_good_and_hopeless, (number, *rest)))
+        if "T9" in options.only:
+            todo += [
+                (of_made_data, (width, number, *rest))
+                for width in WIDTHS
+                if (f"d={width}", number, model.name) not in done
+            ]
+    return todo
 
 
 def _timed(function: Callable[..., list[Record]], *given: Any) -> tuple[str, float, list[Record]]:
@@ -536,7 +560,18 @@ def _timed(function: Callable[..., list[Record]], *given: Any) -> tuple[str, flo
     began = time.perf_counter()
     with threadpool_limits(1):
         records = function(*given)
-    return f"{function.__name__}{given[:2]}", time.perf_counter() - began, records
+    return f"{function.__name__}{given[:2]}, {given[-1][0]}", time.perf_counter() - began, records
+
+
+def known_records(path: Path | None, settings: Record) -> list[Record]:
+    """Return the records of a file that was written with the same protocols and levels, if there is one."""
+    if path is None or not path.exists():
+        return []
+    stored = json.loads(path.read_text())
+    for key in ("only", "levels"):
+        if list(settings[key]) != stored["settings"].get(key):
+            raise SystemExit(f"{path} was written with other settings, --{key} {stored['settings'].get(key)}")
+    return list(stored["records"])
 
 
 def names(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
@@ -569,16 +604,19 @@ def main() -> None:
     if options.show:
         show([record for path in options.show for record in json.loads(path.read_text())["records"]], sys.stdout)
         return
-    records: list[Record] = []
-    settings = {key: getattr(options, key) for key in ("splits", "only", "data", "kinds")}
-    todo = jobs(options)
-    for done, (name, seconds, some) in enumerate(
-        Parallel(n_jobs=options.jobs, return_as="generator_unordered")(todo), start=1
-    ):
+    settings = {key: getattr(options, key) for key in ("splits", "only", "levels", "data", "kinds")}
+    records = known_records(options.json, settings)
+    todo = jobs(options, {(record["data"], record["split"], record["model"]) for record in records})
+    results = Parallel(n_jobs=options.jobs, return_as="generator_unordered")(
+        delayed(_timed)(function, *given) for function, given in todo
+    )
+    for done, (name, seconds, some) in enumerate(results, start=1):
         records += some
         print(f"{done} of {len(todo)}: {name}, {seconds:.0f} s", file=sys.stderr, flush=True)
         if options.json:
-            options.json.write_text(json.dumps({"settings": settings, "records": records}))
+            part = options.json.with_suffix(".part")
+            part.write_text(json.dumps({"settings": settings, "records": records}))
+            part.replace(options.json)
     found = show(records, sys.stdout)
     if options.json:
         summary = Results(records).summary()

@@ -133,8 +133,9 @@ def _least_bic(costs: list[float], X: np.ndarray) -> int:
 
 
 def our_mixtures(X: np.ndarray, E: np.ndarray) -> Any:
-    """1, 2 or 3 components of our own EM, by the Bayesian information criterion."""
-    fitted = [Deconvolve(k, n_init=1, ridge=1e-3, n_jobs=1).fit(X, X_err=E) for k in (1, 2, 3)]
+    """1, 2 or 3 components of our own EM, by the Bayesian information criterion; of a few samples fewer."""
+    numbers = range(1, min(3, max(1, len(X) // 2)) + 1)
+    fitted = [Deconvolve(k, n_init=1, ridge=1e-3, n_jobs=1).fit(X, X_err=E) for k in numbers]
     return fitted[_least_bic([-len(X) * each.log_likelihood_ for each in fitted], X)].score_samples
 
 

@@ -46,7 +46,7 @@ from gaussguru._utils.stages import stage
 from gaussguru.sources import Fields, Mapped, Reading, Source, SplitSource, as_source, drawn
 
 # Values with errors above this many spreads of their feature are left out of the fit of a population.
-UNINFORMATIVE = 1000.0
+UNINFORMATIVE = 10.0
 # Rows and iterations with which starts are compared, and rows with which numbers of components are compared.
 TRIAL_ROWS, TRIAL, SUBSAMPLE = 3000, 20, 10_000
 # Factor between the sizes of successive subsamples on which EM continues, up to all rows.

@@ -139,8 +139,8 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         may be against those of training.
     cv : int, cross-validation generator or iterable, default=4
         How to split the samples. An integer is the number of shuffled, stratified folds. They keep ``groups``
-        together, and there are at most as many as the smallest class has samples. A pool repeats them three times
-        with fewer than 300 samples, and holds out a single part with more than 20,000.
+        together, and equal rows, and there are at most as many as the largest class has samples. A pool repeats them
+        three times with fewer than 300 samples, and holds out a single part with more than 20,000.
     scale_errors : bool, default=False
         Whether to fit ``kappa``, a factor on all error bars, for ``model="linear"``. If False, it is 1.
     class_weight : dict, "balanced" or None, default=None
@@ -310,10 +310,10 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
             self.reliability_ = population.reliability(X, X_err, sample_weight=weights)
         table = LabelledMeasurements(self._view, X, X_err, weights, labelled, seed)
         if self._is_linear:
-            return self._fit_linear(table, self._folds(all_rows, groups, seed))
+            return self._fit_linear(table, self._folds(X, all_rows, groups, seed))
         by_number = isinstance(self.cv, numbers.Integral)
         repeats = REPEATS if by_number and len(X) < FEW else 1
-        folds = [fold for k in range(repeats) for fold in self._folds(all_rows, groups, seed + k)]
+        folds = [fold for k in range(repeats) for fold in self._folds(X, all_rows, groups, seed + k)]
         return self._fit_pool(table, folds[:1] if by_number and len(X) > ONE_SPLIT else folds)
 
     def _fit_pool(self, table: LabelledMeasurements, folds: list[tuple[Index, Index]]) -> Self:
@@ -427,17 +427,32 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         check_jobs("n_jobs", self.n_jobs)
         check_verbose("verbose", self.verbose)
 
-    def _folds(self, labelled: Samples, groups: Any, seed: int) -> list[tuple[Index, Index]]:
-        """Return the folds, as row numbers among the samples of positive weight."""
-        cv, labels, used = self.cv, labelled.labels.astype(np.intp), labelled.all_weights > 0
+    def _folds(self, X: Array, all_rows: Samples, groups: Any, seed: int) -> list[tuple[Index, Index]]:
+        """Return the folds, as row numbers among the samples of positive weight, which are the rows of X.
+
+        Rows of one sample are in one fold: otherwise held-out samples would be in the training samples, too.
+        """
+        cv, labels = self.cv, all_rows.labels.astype(np.intp)
+        used = np.flatnonzero(all_rows.all_weights > 0)
+        weights, first = all_rows.weights, np.arange(len(used))
         if isinstance(cv, numbers.Integral):
             check_count("cv", cv, low=2)
-            n_folds = max(2, min(int(cv), int(np.bincount(labels[used]).min())))
+            if groups is None:
+                first = first_copies(X)
+            weights = all_rows.all_weights.copy()
+            weights[used[first != np.arange(len(used))]] = 0.0  # only the first one is split
+            n_folds = max(2, min(int(cv), int(np.bincount(labels[weights > 0]).max())))
             kind = StratifiedKFold if groups is None else StratifiedGroupKFold
             cv = kind(n_folds, shuffle=True, random_state=seed)
-        X, numbers_of_rows = np.zeros((len(labels), 1)), np.cumsum(used) - 1
-        folds = calibration_folds(cv, X, labels, labelled.classes, labelled.weights, {"groups": groups})
-        return [(numbers_of_rows[train], numbers_of_rows[test]) for train, test in folds]
+        rows = np.zeros((len(labels), 1))
+        folds = calibration_folds(cv, rows, labels, all_rows.classes, weights, {"groups": groups})
+        position = np.zeros(len(labels), dtype=np.intp)
+        position[used] = np.arange(len(used))
+        result = []
+        for fold in folds:
+            train, test = (np.isin(first, position[part]) for part in fold)
+            result.append((np.flatnonzero(train), np.flatnonzero(test)))
+        return result
 
     @property
     def _view(self) -> View:
@@ -622,6 +637,28 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = False
         return tags
+
+
+def first_copies(X: Array) -> Index:
+    """Return for every row the number of the first row of the same sample, (n,); its own if there is no other one.
+
+    Rows are of one sample if they are equal, and no other row has their values of at least two features. So rows that
+    are equal because all values are coarse, or few, count as different samples.
+    """
+    n, d = X.shape
+    keys = np.zeros(n, dtype=np.uint64)
+    factors = np.random.default_rng(0).integers(2**63, size=d, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    for column, factor in zip(X.T, factors, strict=True):
+        bits = (np.where(np.isnan(column), 0.0, column) + 0.0).view(np.uint64)  # -0.0 is 0.0
+        keys += (bits ^ bits >> np.uint64(32)) * factor
+    _, first, sample, copies = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+    if len(first) == n:
+        return np.arange(n)
+    n_alone = np.zeros(n, dtype=np.intp)
+    for column in X.T:
+        _, value, count = np.unique(column, return_inverse=True, return_counts=True)
+        n_alone += (count[value] == copies[sample]) & ~np.isnan(column)
+    return np.where(n_alone >= 2, first[sample], np.arange(n))
 
 
 def _among(folds: list[tuple[Index, Index]], rows: Index, n_samples: int) -> list[tuple[Index, Index]]:
