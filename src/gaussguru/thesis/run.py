@@ -16,7 +16,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from gaussguru._estimators.validation import check_choice
 from gaussguru._files import replacing
 from gaussguru.report.page import Report
-from gaussguru.thesis import figures, noise, variants
+from gaussguru.thesis import figures, noise, tangents, variants
 from gaussguru.thesis.data import load_usps
 from gaussguru.thesis.results import ResultsTable, TextTable
 from gaussguru.thesis.store import Key, Store
@@ -84,6 +84,13 @@ EXPERIMENTS: dict[str, Experiment] = {
         variants.cells,
         variants.compute,
         draw=lambda store, quick, data_home: variants.draw(store, quick),
+    ),
+    "tangents": Experiment(
+        "Chapter 6: images that are turned and moved, noise along their tangents",
+        tangents.cells,
+        tangents.compute,
+        draw=lambda store, quick, data_home: tangents.draw(store, quick),
+        loaders=(load_usps,),
     ),
     "digits": Experiment(
         _first_line(figures.digits),
