@@ -16,7 +16,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from gaussguru._estimators.validation import check_choice
 from gaussguru._files import replacing
 from gaussguru.report.page import Report
-from gaussguru.thesis import figures, noise, tangents, variants
+from gaussguru.thesis import figures, matrix, noise, tangents, variants
 from gaussguru.thesis.data import load_usps
 from gaussguru.thesis.results import ResultsTable, TextTable
 from gaussguru.thesis.store import Key, Store
@@ -91,6 +91,14 @@ EXPERIMENTS: dict[str, Experiment] = {
         tangents.compute,
         draw=lambda store, quick, data_home: tangents.draw(store, quick),
         loaders=(load_usps,),
+    ),
+    "open": Experiment(
+        "Chapters 1 and 6: every adversary against every corruption",
+        matrix.cells,
+        matrix.compute,
+        table=matrix.table,
+        draw=lambda store, quick, data_home: matrix.draw(store, quick),
+        loaders=_loaders(BINARY.problems),
     ),
     "digits": Experiment(
         _first_line(figures.digits),
