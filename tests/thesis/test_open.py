@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gaussguru import GuruClassifier
-from gaussguru.thesis import matrix, tangents
+from gaussguru.thesis import matrix, steps, tangents
 from gaussguru.thesis.search import FittedCandidate
 from gaussguru.thesis.store import Store
 
@@ -108,3 +108,36 @@ def test_images_are_turned_about_their_centre_and_moved():
     # Down: the move and 4 pixels from the centre times the angle; across: the move alone.
     expected = 0.3 * np.array([np.hypot(1.0, 4 * np.deg2rad(10.0)), 1.0])
     np.testing.assert_allclose(centres.std(axis=1), expected, rtol=0.15)
+
+
+def test_descents_approach_the_optimum_and_the_kept_norm_is_the_norm(tmp_path):
+    cells = [key for key in steps.cells(True) if key["problem"] == "toy-a"]
+    with Store(tmp_path / "results.jsonl") as store:
+        for key in cells:
+            store.add(key, steps.compute(key))
+        assert len(steps.draw(store, True).axes) == 6
+        result = store[cells[0]]
+    guru, svm = result["guru"], result["svm"]
+    assert guru["norm"] < guru["bound"]
+    for values in [*guru["excess"].values(), *svm["excess"].values()]:
+        assert min(values) > -1e-6
+    assert guru["excess"]["1/sqrt(t)"][-1] < 0.01
+    assert guru["excess"]["1/sqrt(t), ball"] == guru["excess"]["1/sqrt(t)"]  # the proven ball is never left
+    anew, kept = (svm["excess"][f"Pegasos, norm {how}"] for how in ("anew", "in O(1)"))
+    np.testing.assert_allclose(anew, kept[: len(anew)], rtol=1e-9)
+    assert kept[-1] < 0.1
+
+
+def test_the_objective_has_no_curvature_at_the_origin():
+    """So it is not strongly convex in any ball about it."""
+    rng = np.random.default_rng(0)
+    X, y, u = rng.normal(size=(50, 3)), rng.choice([-1, 1], 50), np.array([0.6, 0.0, 0.8])
+    model = GuruClassifier(1.0, fit_intercept=False).fit(X, y)
+
+    def value(t):
+        model.coef_[:] = t * u
+        return model.certificate(X, y).primal
+
+    near, far = ((value(1.02 * t) - 2 * value(t) + value(0.98 * t)) / (0.02 * t) ** 2 for t in (0.05, 1.0))
+    assert abs(near) < 1e-6
+    assert far > 1.0
