@@ -29,7 +29,7 @@ UPDATES = np.unique(np.geomspace(10, 10_000, 25).astype(int))
 # sigma in units of the spread of the features; weight of the norm of SVM, relative to the mean squared length.
 LEVEL, PENALTY = 0.5, 1e-3
 # Factors on the step that are tried; the best final loss is kept.
-FACTORS = 4.0 ** np.arange(-3, 4)
+FACTORS = 4.0 ** np.arange(-8, 4)
 
 
 def cells(quick: bool) -> list[Key]:
