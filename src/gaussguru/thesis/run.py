@@ -16,7 +16,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from gaussguru._utils.checks import check_choice
 from gaussguru._utils.files import replacing
 from gaussguru.report.page import Report
-from gaussguru.thesis import figures, noise, variants
+from gaussguru.thesis import figures, matrix, noise, steps, tangents, variants
 from gaussguru.thesis.data import load_usps
 from gaussguru.thesis.results import ResultsTable, TextTable
 from gaussguru.thesis.store import Key, Store
@@ -84,6 +84,28 @@ EXPERIMENTS: dict[str, Experiment] = {
         variants.cells,
         variants.compute,
         draw=lambda store, quick, data_home: variants.draw(store, quick),
+    ),
+    "steps": Experiment(
+        "Chapter 6: a bounded norm, and steps for strong convexity",
+        steps.cells,
+        steps.compute,
+        draw=lambda store, quick, data_home: steps.draw(store, quick),
+        loaders=_loaders({name: BINARY.problems[name] for name in steps.PROBLEMS}),
+    ),
+    "tangents": Experiment(
+        "Chapter 6: images that are turned and moved, noise along their tangents",
+        tangents.cells,
+        tangents.compute,
+        draw=lambda store, quick, data_home: tangents.draw(store, quick),
+        loaders=(load_usps,),
+    ),
+    "open": Experiment(
+        "Chapters 1 and 6: every adversary against every corruption",
+        matrix.cells,
+        matrix.compute,
+        table=matrix.table,
+        draw=lambda store, quick, data_home: matrix.draw(store, quick),
+        loaders=_loaders(BINARY.problems),
     ),
     "digits": Experiment(
         _first_line(figures.digits),

@@ -6,7 +6,7 @@ small C), and among equals the first is chosen.
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -64,11 +64,16 @@ class Grids:
 
 @dataclass(frozen=True)
 class FittedCandidate:
-    """A fitted classifier: its parameters, its ``predict``, and whether its solver converged."""
+    """A fitted classifier: its parameters, its ``predict``, whether its solver converged, and itself, if it is kept."""
 
     parameters: dict[str, float]
     predict: Callable[[Array], NDArray[Any]]
     converged: bool = True
+    model: Any = None
+
+
+# The score of a candidate.
+Measure = Callable[[FittedCandidate], float]
 
 
 def exact(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
@@ -90,7 +95,7 @@ def stochastic(solver: str, *, every: int = 1) -> Callable[[ThesisSplit, Grids],
     def candidates(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
         for sigma, rate in itertools.product(grids.coarse_sigmas, grids.rates[::every]):
             model = GuruClassifier(float(sigma), solver=solver, eta0=float(rate), max_iter=grids.epochs, random_state=0)
-            yield _fitted(model, split, {"sigma": float(sigma), "eta0": float(rate)})
+            yield fitted(model, split, {"sigma": float(sigma), "eta0": float(rate)})
 
     return candidates
 
@@ -99,7 +104,7 @@ def linear_svm(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
     """Yield support vector machines of two classes (libsvm: the intercept is free, as in SVM-light)."""
     for C in grids.penalties:
         model = SVC(C=float(C), kernel="linear", max_iter=LIBSVM_ITERATIONS)
-        candidate = _fitted(model, split, {"C": float(C)})
+        candidate = fitted(model, split, {"C": float(C)})
         # SVC.predict would evaluate the kernel.
         yield replace(candidate, predict=_linear(model.classes_, model.coef_, model.intercept_))
 
@@ -109,7 +114,7 @@ def joint_svm(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
     given_up = 0
     for C in grids.penalties:
         model = LinearSVC(C=float(C), multi_class="crammer_singer", random_state=0)
-        candidate = _fitted(model, split, {"C": float(C)})
+        candidate = fitted(model, split, {"C": float(C)})
         converged = bool(model.n_iter_ < LIBLINEAR_PASSES)  # scikit-learn warns long before
         yield replace(candidate, converged=converged)
         given_up = 0 if converged else given_up + 1
@@ -122,7 +127,7 @@ def kernel_exact(**kernel: Any) -> Callable[[ThesisSplit, Grids], Iterator[Fitte
 
     def candidates(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
         for sigma in grids.sigmas:
-            yield _fitted(KernelGuruClassifier(float(sigma), **kernel), split, {"sigma": float(sigma)})
+            yield fitted(KernelGuruClassifier(float(sigma), **kernel), split, {"sigma": float(sigma)})
 
     return candidates
 
@@ -133,7 +138,7 @@ def kernel_stochastic(**kernel: Any) -> Callable[[ThesisSplit, Grids], Iterator[
     def candidates(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
         for sigma in grids.coarse_sigmas:
             model = KernelGuruClassifier(float(sigma), **kernel, solver="sgd", max_iter=grids.epochs, random_state=0)
-            yield _fitted(model, split, {"sigma": float(sigma)})
+            yield fitted(model, split, {"sigma": float(sigma)})
 
     return candidates
 
@@ -143,7 +148,7 @@ def kernel_svm(**kernel: Any) -> Callable[[ThesisSplit, Grids], Iterator[FittedC
 
     def candidates(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
         for C in grids.penalties:
-            yield _fitted(SVC(C=float(C), **kernel, max_iter=LIBSVM_ITERATIONS), split, {"C": float(C)})
+            yield fitted(SVC(C=float(C), **kernel, max_iter=LIBSVM_ITERATIONS), split, {"C": float(C)})
 
     return candidates
 
@@ -174,19 +179,33 @@ def choose(
         rng = np.random.default_rng([seed, number])
         X_valid, X_test = (X + rng.uniform(-level, level, X.shape) for X in (split.X_valid, split.X_test))
         noisy.append(split._replace(X_valid=X_valid, X_test=X_test))
-    valid, test = [-1.0] * len(noisy), [0.0] * len(noisy)
-    chosen: list[dict[str, float]] = [{}] * len(noisy)
-    converged = [True] * len(noisy)
+    measures = [(accuracy_on(part.X_valid, part.y_valid), accuracy_on(part.X_test, part.y_test)) for part in noisy]
+    return best(candidates, measures)
+
+
+def accuracy_on(X: Array, y: NDArray[Any]) -> Measure:
+    """Return the function that gives the accuracy of a candidate on samples."""
+    return lambda candidate: float(np.mean(candidate.predict(X) == y))
+
+
+def best(candidates: Iterable[FittedCandidate], measures: list[tuple[Measure, Measure]]) -> dict[str, Any]:
+    """Return the scores of the candidates that validate best, for every pair of measures, on validation and on tests.
+
+    The result is that of :func:`choose`, a pair in place of a level.
+    """
+    n = len(measures)
+    valid, test = [-1.0] * n, [0.0] * n
+    chosen: list[dict[str, float]] = [{}] * n
+    converged = [True] * n
     count = unconverged = 0
     for candidate in candidates:
         count += 1
         unconverged += not candidate.converged
-        for number, part in enumerate(noisy):
-            score = float(np.mean(candidate.predict(part.X_valid) == part.y_valid))
+        for number, (validate, tested) in enumerate(measures):
+            score = validate(candidate)
             if score > valid[number]:
                 valid[number], chosen[number] = score, candidate.parameters
-                converged[number] = candidate.converged
-                test[number] = float(np.mean(candidate.predict(part.X_test) == part.y_test))
+                converged[number], test[number] = candidate.converged, tested(candidate)
     return {
         "valid": valid, "test": test, "chosen": chosen, "converged": converged, "candidates": count,
         "unconverged": unconverged,
@@ -197,10 +216,11 @@ def _linear(classes: NDArray[Any], coef: Array, intercept: Array) -> Callable[[A
     return lambda X: classes[winners(X @ coef.T + intercept)]
 
 
-def _fitted(model: Any, split: ThesisSplit, parameters: dict[str, float]) -> FittedCandidate:
+def fitted(model: Any, split: ThesisSplit, parameters: dict[str, float], **given: Any) -> FittedCandidate:
+    """Return a candidate fitted to the training samples, and to what else is ``given``."""
     with _recorded() as unproven:
-        model.fit(split.X_train, split.y_train)
-    return FittedCandidate(parameters, model.predict, not unproven)
+        model.fit(split.X_train, split.y_train, **given)
+    return FittedCandidate(parameters, model.predict, not unproven, model)
 
 
 @contextmanager

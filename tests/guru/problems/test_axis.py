@@ -56,3 +56,16 @@ def test_slopes_that_some_rows_move_for_all_are_a_dual_point(seed):
     assert 0.5 * fit.objective_ < value <= fit.objective_ * (1 + 1e-9)
     # The bound is that of alpha, shrunk until it is feasible.
     assert value <= alpha.sum() * (1 + 1e-9)
+
+
+def test_slopes_that_round_to_less_than_nothing_certify_nothing():
+    """Classes far apart for little noise: updated sums of slopes of one label were negative, and their root failed."""
+    rng = np.random.default_rng(278)
+    n, d = int(rng.integers(50, 400)), int(rng.integers(2, 60))
+    y = rng.integers(0, 2, n)
+    X = rng.normal(size=(n, d)) * (rng.uniform(size=(n, d)) < rng.uniform(0.1, 1))
+    X += y[:, np.newaxis] * rng.normal(size=d) * rng.uniform(0.1, 2)
+    model = GuruClassifier(0.125 * X.std(), noise="axis", tol=1e-4).fit(X, y)
+    finer = GuruClassifier(0.125 * X.std(), noise="axis", tol=1e-7).fit(X, y)
+    assert model.converged_
+    assert model.objective_ - model.dual_gap_ <= finer.objective_ <= model.objective_ + 1e-9 * n

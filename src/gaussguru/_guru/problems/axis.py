@@ -212,7 +212,8 @@ class AxisLocal(BinaryLocal):
             alpha = np.clip(alpha - bend * along, 0.0, 1.0)
             now = rest + sums(alpha)
             by_label, (positive, negative, conjugate) = now[:-3].reshape(2, -1), now[-3:].tolist()
-            totals = Totals.of_slopes(positive, negative, conjugate)
+            # Rounding may leave less than nothing of slopes that are nearly 0.
+            totals = Totals.of_slopes(max(positive, 0.0), max(negative, 0.0), conjugate)
             moved = AxisLocal(problem, replace(point, totals=totals), by_label)
 
             def level_at(c: float, alpha: Array = alpha) -> float:
