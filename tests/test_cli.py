@@ -361,6 +361,11 @@ def test_errors_with_two_sides_and_limits_are_found_by_their_names(run, fails, u
     succeeds(run("evaluate", "m", "t.csv", "--report", "r.html"))
     assert "it requires standard deviations" in Path("r.html").read_text()
     fails("predict", "m", "t.csv", "--remeasure", "0.5", "-o", "p", words=["--remeasure", "'c_limit'"])
+    frame.assign(c_limit=0).to_csv("none.csv", index=False)
+    gains = predictions(succeeds(run("predict", "m", "none.csv", "--remeasure", "0.5")))["remeasure_gain"]
+    values, errors = errors_from_frame(frame.drop(columns=["y", "c_limit"]))
+    symmetric, spreads = (pd.DataFrame(np.asarray(part), columns=[*"abc"]) for part in errors.symmetric(values))
+    np.testing.assert_allclose(gains, remeasure_gain(by_hand, symmetric, spreads, 0.5 * spreads), rtol=1e-5, atol=1e-8)
     fails("path", "t.csv", "--target", "y", words=["'c_limit'", "--drop"])
     options = ("--target", "y", "--classifier", "guru", "--sigma", "0.5", "-o", "n")
     fails("fit", "t.csv", *options, words=["'c_limit'", "--drop"])
@@ -515,8 +520,8 @@ def test_missing_values_of_a_prediction_are_treated_as_in_the_fit(run, rule):
             ["--features", "--drop", "--model linear", "in parts"],
         ),
         ("path t.csv --target y", "_tables.fitting.path_table", ["--features", "--drop"]),
-        ("evaluate m t.csv --report r.html", "_tables.fitting.evaluate_model", ["without --report"]),
-        ("predict m t.csv -o p.csv", "cli.tables._predicted", []),
+        ("evaluate m t.csv --report r.html", "_tables.judging.evaluate_model", ["without --report"]),
+        ("predict m t.csv -o p.csv", "cli.predictions._predicted", []),
     ],
 )
 def test_options_that_take_less_are_named_where_memory_runs_out(run, fails, monkeypatch, call, step, options):
@@ -897,7 +902,7 @@ def test_a_command_that_fails_says_one_line(run, fails, monkeypatch):
         return open_table(*arguments, **options)
 
     open_table = files.open_table
-    monkeypatch.setattr(cli.tables, "open_table", read)
+    monkeypatch.setattr(cli.options, "open_table", read)
     code, _, err = run("predict", "m", "t.csv")
     assert (code, err) == (0, ["t.csv: 120 rows predicted", "warning: something is odd"])
     fails("predict", "m", "none.csv", words=["none.csv"])

@@ -354,7 +354,7 @@ def test_refusals_import_no_estimators(tmp_path):
 
 
 def test_names_of_options_are_those_of_the_library():
-    tables = importlib.import_module("gaussguru.cli.tables")
+    tables = importlib.import_module("gaussguru.cli.options")
     names = importlib.import_module("gaussguru._guru.kernel_matrix").NAMES
     fitting = importlib.import_module("gaussguru._tables.fitting")
     assert sorted([*tables.KERNELS, "precomputed"]) == sorted(names)

@@ -362,7 +362,7 @@ def test_cells_of_a_workbook(tmp_path):
     assert len(table.notes) == 2
     assert "row 3" in table.notes[0]
     assert "'b'" in table.notes[1]
-    refuses(path, "'mixed'", "string", "where numbers are expected", features=["mixed"])
+    refuses(path, "'mixed'", "'x' in row 1", "expected is a number", features=["mixed"])
     path = put(tmp_path / "t.xlsx", workbook([["a", "kind"], ["=1+1", "no"], [2, "yes"]]))
     refuses(path, "'a'", "formula without its value in row 2", "save")
 

@@ -50,7 +50,8 @@ from gaussguru._measured.affine import NotLinearError
 from gaussguru._measured.candidates import linear_families
 from gaussguru._tables.archive import CARD, TRUSTED
 from gaussguru._tables.files import TableError
-from gaussguru._tables.fitting import evaluate_model, fit_model
+from gaussguru._tables.fitting import fit_model
+from gaussguru._tables.judging import evaluate_model
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.schema import Data
 from gaussguru.calibration import CalibratedWithErrorsCV
@@ -281,7 +282,7 @@ def test_larger_errors_cost_accuracy_and_are_drawn_for_all_rows():
 def test_rows_that_are_compared_are_kept_within_bounds(monkeypatch):
     model, data = fitted("measured")
     y = model.labels(data.y, "table")
-    monkeypatch.setattr("gaussguru._tables.fitting.MOST_KEPT", 25)
+    monkeypatch.setattr("gaussguru._tables.judging.MOST_KEPT", 25)
     cuts = [slice(first, first + 13) for first in range(0, 90, 13)]
     parts = ((data.X.iloc[cut], data.X_err[cut], y[cut]) for cut in cuts)
     found = evaluate_model(model, parts, [1.0])

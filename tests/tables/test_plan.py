@@ -621,9 +621,9 @@ def test_thousands_of_columns_with_broken_cells_are_counted_soon(tmp_path):
     table[n // 2] = "?"
     lines = [",".join([*row, "xy"[i % 2]]) for i, row in enumerate(table)]
     (tmp_path / "t.csv").write_text("\n".join([",".join([*(f"x{j}" for j in range(d)), "y"]), *lines]))
-    begin = time.perf_counter()
+    begin = time.process_time()
     message = refusal(tmp_path / "t.csv")
-    assert time.perf_counter() - begin < 20
+    assert time.process_time() - begin < 20
     assert f"'x0' has '?' in row {n // 2 + 1}" in message
     assert message.endswith("and 9980 more cells; 10000 in all")
 
@@ -660,9 +660,9 @@ def streaming_fields():
 def test_wide_tables_are_planned_soon(tmp_path):
     columns = {f"gene_{j}": pa.array(np.random.default_rng(j).standard_normal(30)) for j in range(10_000)}
     pa.parquet.write_table(pa.table({**columns, "y": ["a", "b"] * 15}), tmp_path / "t.parquet")
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert len(plan_of(tmp_path / "t.parquet", "y").check().features) == 10_000
-    assert time.perf_counter() - begin < 20
+    assert time.process_time() - begin < 20
 
 
 @pytest.mark.parametrize("pattern", ["{x}_fehler", "fehler {x}"])

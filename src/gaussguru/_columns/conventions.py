@@ -45,6 +45,7 @@ CONVENTIONS: dict[str, tuple[Rule, ...]] = {
         Rule(r"(.+?)_?err2", r"\1", "lower"),
         Rule(r"(.+?)lim", r"\1", "limit+"),
         Rule(r"(.+?)(?:symerr|_reflink|_refname|_solnid)|((?:pl|st|sy)_\w+?)(?:n|str)", r"\1\2", "flag"),
+        Rule(r"disc_\w+|soltype|default_flag|pl_bmassprov|koi_tce_\w+|koi_disp_prov|koi_\w+_date", "", "identifier"),
     ),
     "VizieR": (
         Rule(r"E_(.+)", r"\1", "upper"),
@@ -61,6 +62,7 @@ CONVENTIONS: dict[str, tuple[Rule, ...]] = {
     "SDSS": (
         Rule(r"(.+?)err_(\w+)", r"\1_\2", "sigma"),
         Rule(r"(.+?)_?ivar_(\w+)", r"\1_\2", "precision"),
+        Rule(r"(.+?)_?warning", r"\1", "flag"),
         Rule(r"run|rerun|camcol|field|obj|plate|mjd|fiber(?:id)?", "", "identifier"),
     ),
     "2MASS and WISE": (
@@ -70,6 +72,7 @@ CONVENTIONS: dict[str, tuple[Rule, ...]] = {
         Rule(r"([jhk])_cmsig", r"\1_m", "flag"),
         Rule(r"sig(?:ra|dec|radec)", "ra", "flag"),
         Rule(r"(w\d)(?:snr|rchi2|sat|flg|cc_map)", r"\1mpro", "flag"),
+        Rule(r"(?:r|pa|n)_(?:2mass|allwise)", "", "identifier"),
     ),
     "Chandra": (
         Rule(r"(.+)_hilim(_[bsmhuw])?", r"\1\2", "high"),
@@ -113,7 +116,7 @@ CONVENTIONS: dict[str, tuple[Rule, ...]] = {
 # One search that tells most names that no rule is for: rules need one of these.
 _HINT = re.compile(
     r"err|unc|sig|std|sd$|se$|sem$|±|\+|lim$|corr$|var|moe$|margin|plus$|pos$|minus$|neg$|upper$|lower$|hi(?:gh)?$|lo(?:w)?$"
-    r"|[ul]b$|16$|84$|flag|flg$|qual|ref|note|unit|snr$|chi2$|sat$|map$|solnid$|^(?:pl|st|sy)_\w+(?:n|str)$|^[a-z]_|^sd_|^se_"
+    r"|[ul]b$|16$|84$|flag|flg$|qual|ref|note|unit|snr$|chi2$|sat$|map$|warning$|solnid$|^(?:pl|st|sy)_\w+(?:n|str)$|^[a-z]_|^sd_|^se_"
     r"|^[a-z]+\d+\w*_\d+p?[em]?[am]$|(?:hi|lo)lim|^[dδ∆]"
 )
 # Statistics of a column, whose name in brackets is no unit.

@@ -118,8 +118,8 @@ class Columns:
         Columns of text, and their levels; a feature "column=level" of each level but the first is 1 or 0.
     log : list of str
         Features whose logarithm is used.
-    na : list of float
-        Numbers that stand for no value, and for no error.
+    na : list of float or str
+        Numbers and words that stand for no value, and for no error.
     missing : {"error", "drop", "mean", "unmeasured"}
         Treatment of features without value.
     missing_error : {"refuse", "unmeasured", "exact"}
@@ -132,7 +132,7 @@ class Columns:
     correlations: list[tuple[str, str, str]] = field(default_factory=list)
     categories: dict[str, list[str]] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
-    na: list[float] = field(default_factory=list)
+    na: list[float | str] = field(default_factory=list)
     missing: str = "unmeasured"
     missing_error: str = "refuse"
 
@@ -161,6 +161,11 @@ class Columns:
         found["errors"] = {name: [*bar] for name, bar in self.errors.items()}
         found["limits"] = {name: [*flag] for name, flag in self.limits.items()}
         return found | {"correlations": [[*names] for names in self.correlations]}
+
+    @property
+    def words(self) -> list[str]:
+        """Words that stand for no value."""
+        return [cell for cell in self.na if isinstance(cell, str)]
 
     @property
     def has_errors(self) -> bool:
@@ -209,7 +214,7 @@ class Columns:
             or any(not isinstance(factor, int | float) or not 0 < factor < LARGEST for *_, factor in bars)
             or any(len(flag) != 2 or flag[1] not in CODINGS for flag in self.limits.values())
             or any(len(set(part)) < max(2, len(part)) for part in levels)
-            or any(isinstance(number, bool) or not isinstance(number, int | float) for number in self.na)
+            or any(isinstance(cell, bool) or not isinstance(cell, int | float | str) for cell in self.na)
             or self.missing not in ("error", "drop", "mean", "unmeasured")
             or self.missing_error not in ("refuse", "unmeasured", "exact")
             or (bool(self.errors or self.limits) and self.missing == "mean")
@@ -274,8 +279,8 @@ class Columns:
 
     def sides(self, numbers: Array, texts: Mapping[str, NDArray[Any]], cells: Cells, first: int = 0) -> Sides:
         """Return values of some rows with their errors to either side, as :meth:`measured` does."""
-        if self.na:
-            numbers = np.where(np.isin(numbers, self.na), np.nan, numbers)
+        if none := [cell for cell in self.na if cell not in self.words]:
+            numbers = np.where(np.isin(numbers, none), np.nan, numbers)
         with np.errstate(all="ignore"):  # where a cell is wrong
             values, counts = self._values(numbers)
             wrong = np.abs(values) > LARGEST

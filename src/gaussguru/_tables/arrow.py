@@ -36,7 +36,7 @@ class Parquet(Batched):
             self._parquet.close(force=True)
         super().close()
 
-    def _batches(self, columns: list[str], texts: list[str]) -> Iterator[Any]:
+    def _read(self, columns: list[str], texts: list[str]) -> Iterator[Any]:
         """Yield record batches of columns, texts as codes: one that stands in many rows may be in the file once."""
         metadata = self._parquet.metadata
         self._parquet.close(force=True)
@@ -69,7 +69,7 @@ class Feather(Batched):
         file.seek(8 if file.read(6) == b"ARROW1" else 0)
         return file
 
-    def _batches(self, columns: list[str], texts: list[str]) -> Iterator[Any]:
+    def _read(self, columns: list[str], texts: list[str]) -> Iterator[Any]:
         options = pa.ipc.IpcReadOptions(included_fields=[self.schema.get_field_index(name) for name in columns])
         with self._messages() as file, pa.ipc.open_stream(file, options=options) as reader:
             for batch in reader:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import io
 import itertools
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -17,9 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from gaussguru._columns import Cells
 from gaussguru._tables.contents import ByteStream, FileLimits, TableError, quoted, shortened
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from gaussguru._utils.linalg import Array
 
 # Bytes of numbers, or of lines of libsvm, that are passed on together.
@@ -57,12 +61,48 @@ class TableReader(ABC):
         self.notes: list[str] = []
         self._buffered = io.BufferedReader(stream, 1 << 16)  # it would close the stream when it is forgotten
 
-    @abstractmethod
-    def parts(self, numbers: list[str], others: list[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
-        """Yield parts: columns of numbers as an array or CSR matrix, NaN for no value, and others as Arrow arrays."""
+    decimal = "."
+
+    def parts(
+        self, numbers: list[str], others: list[str], words: Sequence[str] = ()
+    ) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """Yield parts: columns of numbers as an array or CSR matrix, NaN for no value, and others as Arrow arrays.
+
+        ``words`` are texts that stand for no value. Cells that are no numbers are listed in one error at the end; no
+        part is yielded after the first of them.
+        """
+        cells, first, none = Cells(self.name, TableError), 0, pa.array([*NO_VALUE, *words])
+        for batch in self._batches(numbers, others):
+            for part in _pieces(batch, numbers, others):
+                values = np.empty((part.num_rows, len(numbers)))
+                for place, name in enumerate(numbers):
+                    values[:, place] = self._numbers(part.column(name), name, none, cells, first)
+                first += part.num_rows
+                if not cells.count:
+                    yield values, {name: _decoded(part.column(name)) for name in others}
+        cells.check()
+
+    def _numbers(self, column: Any, name: str, none: Any, cells: Cells, first: int) -> Any:
+        """Return the numbers of a column, of rows from number ``first`` on; note cells that are no numbers."""
+        if not is_text(column.type):
+            return pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        column = valid_texts(column, none)
+        numbers, wrong = numbers_of(column, self.decimal, truths=name in self._truths)
+        if wrong is not None:
+            texts = np.array(column.to_pylist(), dtype=object)[:, np.newaxis]
+            is_comma = self.decimal == "." and re.fullmatch(_WITH_COMMA, texts[np.argmax(wrong), 0])
+            remedy = COMMA if is_comma else "mend the cells, or leave the column out of the fit with --drop {}"
+            cells.add(wrong[:, np.newaxis], [name], texts, f"is a number; {remedy}", first)
+        return numbers.to_numpy(zero_copy_only=False)
+
+    _truths: Collection[str] = ()
+
+    def _batches(self, numbers: list[str], others: list[str]) -> Iterator[Any]:
+        """Yield record batches of columns, null where there is no value; others may come as codes."""
+        raise NotImplementedError
 
     @abstractmethod
-    def peek(self) -> Any:
+    def peek(self, words: Sequence[str] = ()) -> Any:
         """Return an Arrow table of the first rows, which ``parts`` yields again; to be asked for before ``parts``.
 
         Columns with a name are int64, float64, bool or string, and null where there is no value. Rows that cannot be
@@ -132,7 +172,7 @@ class Batched(TableReader):
         """Open the file at the path: set the schema, and check the size that it claims."""
 
     @abstractmethod
-    def _batches(self, columns: list[str], texts: list[str]) -> Iterator[Any]:
+    def _read(self, columns: list[str], texts: list[str]) -> Iterator[Any]:
         """Yield record batches of columns; ``texts`` may come as codes."""
 
     @contextmanager
@@ -165,9 +205,9 @@ class Batched(TableReader):
             return int(wanted[:9]) - 1
         raise TableError(f"{self.name} has no table {quoted(wanted)} for --table; there are {listed}")
 
-    def parts(self, numbers: list[str], others: list[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    def _batches(self, numbers: list[str], others: list[str]) -> Iterator[Any]:
         kinds = {name: self.schema.field(name).type for name in numbers}
-        wrong = [name for name, kind in kinds.items() if not any(is_number(kind) for is_number in _NUMBERS)]
+        wrong = [name for name, kind in kinds.items() if not (is_number(kind) or is_text(kind))]
         if wrong:
             alike = f", as do {', '.join(map(quoted, wrong[1:6]))}" if len(wrong) > 1 else ""
             more = f" and {len(wrong) - 6} other columns" if len(wrong) > 6 else ""
@@ -175,28 +215,22 @@ class Batched(TableReader):
                 f"{self.place(wrong[0])} has values of type {shortened(kinds[wrong[0]])}, where numbers are expected"
                 f"{alike}{more}; leave it out with --drop {quoted(wrong[0])}"
             )
-        self._n_read = 0
-        wanted, unpacked = list(dict.fromkeys([*numbers, *others])), 0
+        self._n_read, unpacked = 0, 0
         texts = [name for name in others if is_text(self.schema.field(name).type)]
         with self._explained():
-            for batch in self._batches(wanted, texts):
-                sizes = row_sizes(batch, numbers, others)
-                unpacked += int(sizes.sum())
+            for batch in self._read(list(dict.fromkeys([*numbers, *others])), texts):
+                unpacked += int(row_sizes(batch, numbers, others).sum())
                 self._n_read += batch.num_rows
                 self._check_unpacked(unpacked)
-                for values, columns in passed_on(batch, sizes, numbers, others):
-                    yield (
-                        values,
-                        columns | {name: _decoded(columns[name]) for name in texts},
-                    )
+                yield batch
 
-    def peek(self) -> Any:
+    def peek(self, words: Sequence[str] = ()) -> Any:
         fields = [field for field in self.schema if field.name]
         flat = [field.name for field in fields if not pa.types.is_nested(field.type)]
         texts = [field.name for field in fields if is_text(field.type)]
         shown, n_rows, size = [], 0, 0.0
         with self._explained():
-            for batch in self._batches(flat, texts):
+            for batch in self._read(flat, texts):
                 ends = size + np.cumsum(row_sizes(batch, [], flat))
                 rows = min(PEEK_ROWS - n_rows, int(np.searchsorted(ends, PEEK_BYTES)))
                 shown.append(batch.slice(0, rows))
@@ -204,35 +238,73 @@ class Batched(TableReader):
                 if rows < batch.num_rows:
                     break
             empty = pa.schema([field for field in fields if field.name in set(flat)])
-            table = plain_kinds(pa.Table.from_batches(shown, shown[0].schema if shown else empty))
+            table = plain_kinds(pa.Table.from_batches(shown, shown[0].schema if shown else empty), words)
         # Lists and structures cannot be used: the type stands for each.
         columns = {name: table[name] for name in flat}
         return pa.table({field.name: columns.get(field.name, [str(field.type)] * n_rows) for field in fields})
 
 
-_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
+COMMA = "is it a decimal comma? Then give --decimal ,"
+# Texts of numbers, with a point and with a comma.
+NUMBER = r"[-+]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|(?i:inf|infinity|nan|nan\(\w*\)))"
+_WITH_COMMA = r"\s*[-+]?\d*,\d+\s*"
 
 
-def plain_kinds(table: Any) -> Any:
+def numbers_of(texts: Any, decimal: str = ".", *, truths: bool = False) -> tuple[Any, NDArray[np.bool_] | None]:
+    """Return the numbers that texts without blanks stand for, and where a text is no number; None for that if all are.
+
+    ``truths`` says that these are true and false.
+    """
+    plain = texts
+    if decimal != ".":
+        plain = pc.replace_substring(pc.replace_substring(plain, ".", "?"), decimal, ".")
+    kinds = (pa.bool_(), pa.float64()) if truths else (pa.float64(),)
+    try:
+        return _cast(plain, kinds), None
+    except pa.ArrowInvalid:
+        is_one = pc.match_substring_regex(plain, r"^(?i:true|false|0|1)$" if truths else f"^{NUMBER}$")
+        wrong = pc.invert(is_one).fill_null(False).to_numpy(zero_copy_only=False)
+        return _cast(pc.if_else(is_one, plain, None), kinds), wrong
+
+
+def _cast(column: Any, kinds: Iterable[Any]) -> Any:
+    for kind in kinds:
+        column = pc.cast(column, kind)
+    return column
+
+
+def plain_kinds(table: Any, words: Sequence[str] = ()) -> Any:
     """Return a table of int64, float64, bool and string columns, null where there is no value."""
-    columns = {name: _plain_kind(column) for name, column in zip(table.column_names, table.columns, strict=True)}
-    return pa.table(columns)
+    none = pa.array([*NO_VALUE, *words])
+    columns = (_plain_kind(column, none) for column in table.columns)
+    return pa.table(dict(zip(table.column_names, columns, strict=True)))
 
 
-def _plain_kind(column: Any) -> Any:
+def _plain_kind(column: Any, none: Any) -> Any:
     kind = column.type
     if pa.types.is_boolean(kind):
         return column
     if pa.types.is_signed_integer(kind) or (pa.types.is_unsigned_integer(kind) and kind.bit_width < 64):
         return pc.cast(column, pa.int64())
-    if any(is_number(kind) for is_number in _NUMBERS):
+    if is_number(kind):
         numbers = pc.cast(column, pa.float64(), safe=False)
         return pc.if_else(pc.is_nan(numbers), None, numbers)
     try:
         texts = pc.cast(column, pa.string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # bytes that are no UTF-8, lists, ...
         texts = pa.array([None if value is None else shortened(value) for value in column.to_pylist()], pa.string())
-    return pc.if_else(pc.is_in(texts, value_set=pa.array(NO_VALUE)), None, texts)
+    return pc.if_else(pc.is_in(texts, value_set=none), None, texts)
+
+
+def valid_texts(texts: Any, none: Any) -> Any:
+    """Return texts without blanks around them, null where they are among those that stand for no value."""
+    trimmed = pc.utf8_trim_whitespace(pc.cast(texts, pa.string()))
+    return pc.if_else(pc.is_in(trimmed, value_set=none), None, trimmed)
+
+
+def is_number(kind: Any) -> bool:
+    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
+    return any(is_kind(kind) for is_kind in kinds)
 
 
 def is_text(kind: Any) -> bool:
@@ -257,18 +329,11 @@ def row_sizes(batch: Any, numbers: list[str], others: list[str]) -> Array:
     return sizes
 
 
-def passed_on(
-    batch: Any, sizes: Array, numbers: list[str], others: list[str]
-) -> Iterator[tuple[Array, dict[str, Any]]]:
-    """Yield the rows of a batch in parts of about ``BLOCK`` bytes."""
-    cuts = np.flatnonzero(np.diff(np.cumsum(sizes) // BLOCK)) + 1
+def _pieces(batch: Any, numbers: list[str], others: list[str]) -> Iterator[Any]:
+    """Yield the rows of a batch in pieces of about ``BLOCK`` bytes."""
+    cuts = np.flatnonzero(np.diff(np.cumsum(row_sizes(batch, numbers, others)) // BLOCK)) + 1
     for first, last in itertools.pairwise([0, *cuts.tolist(), batch.num_rows]):
-        part = batch.slice(first, last - first)
-        values = np.empty((part.num_rows, len(numbers)))
-        for place, name in enumerate(numbers):
-            column = pc.cast(part.column(name), pa.float64(), safe=False)
-            values[:, place] = column.to_numpy(zero_copy_only=False)
-        yield values, {name: part.column(name) for name in others}
+        yield batch.slice(first, last - first)
 
 
 def check_names(table: TableReader) -> None:

@@ -91,7 +91,7 @@ class Fits(_Foreign):
             return pa.list_(pa.float64())
         return pa.string() if letter == "A" else pa.from_numpy_dtype(values.dtype.newbyteorder("="))
 
-    def _batches(self, columns: list[str], texts: list[str]) -> Iterator[Any]:
+    def _read(self, columns: list[str], texts: list[str]) -> Iterator[Any]:
         places = [self.schema.get_field_index(name) for name in columns]
         for first in range(0, self._n_rows, self._rows):
             part = self._data[first : first + self._rows]
@@ -138,13 +138,13 @@ class _Whole(_Foreign):
                 f"{self.name} has {size / 1e6:.0f} MB, and {self.title} is read as a whole, up to "
                 f"{WHOLE / 1e6:.0f} MB; convert it to FITS, Parquet or CSV, which are read in parts"
             )
-        self._table = self._read()
+        self._table = self._whole()
         self.schema, self._n_rows = self._table.schema, self._table.num_rows
 
-    def _read(self) -> Any:
+    def _whole(self) -> Any:
         raise NotImplementedError
 
-    def _batches(self, columns: list[str], texts: list[str]) -> Iterator[Any]:
+    def _read(self, columns: list[str], texts: list[str]) -> Iterator[Any]:
         rows = max(1, base.BLOCK // (8 * max(1, len(columns))))
         yield from self._table.select(columns).to_batches(max_chunksize=rows)
 
@@ -154,7 +154,7 @@ class VoTable(_Whole):
 
     title = "VOTable"
 
-    def _read(self) -> Any:
+    def _whole(self) -> Any:
         votable = extra("astropy.io.votable", self.title, "astro")
         scan = _Scan(self.name)
         with open(self._path, "rb") as file:
@@ -283,7 +283,7 @@ class Excel(_Whole):
 
     title = "Excel"
 
-    def _read(self) -> Any:
+    def _whole(self) -> Any:
         openpyxl = extra("openpyxl", self.title, "excel")
         self._check_archive()
         with open(self._path, "rb") as file:

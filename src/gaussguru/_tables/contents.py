@@ -95,11 +95,6 @@ class ByteStream(io.RawIOBase):
         self._head, self._digest, self._size = bytearray(), hashlib.sha256(), 0
         self._copy: str | None = None
 
-    @property
-    def source(self) -> str | None:
-        """The path of the file that all bytes come from, packed or not; None of a pipe."""
-        return self.path
-
     def _more(self, size: int) -> bytes:
         try:
             part = bytes(self._raw.read1(size))
@@ -173,11 +168,6 @@ class Unpacked(ByteStream):
     def __init__(self, raw: Any, below: ByteStream, limits: FileLimits) -> None:
         super().__init__(below.name, raw, limits)
         self._below = below
-
-    @property
-    def source(self) -> str | None:
-        """The path of the file that all bytes come from; None of a pipe."""
-        return self._below.source
 
     def _more(self, size: int) -> bytes:
         part = super()._more(size)

@@ -3,29 +3,22 @@
 import csv
 import io
 import re
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 
-from gaussguru._columns import Cells
 from gaussguru._tables import base
-from gaussguru._tables.base import NO_VALUE, TableReader, check_names, passed_on, plain_kinds, row_sizes
+from gaussguru._tables.base import NO_VALUE, TableReader, check_names, plain_kinds
 from gaussguru._tables.catalogues import extra
-from gaussguru._tables.contents import LOOK, ByteStream, Decoded, FileLimits, TableError, open_stream, quoted, shortened
+from gaussguru._tables.contents import LOOK, ByteStream, Decoded, FileLimits, TableError
 
 SEPARATORS = ",;\t|"
 # Bytes of the header of ECSV, whose parser takes a second for half a million.
 YAML = 1 << 20
-# A number as Arrow reads it, with D for the decimal point, and truth values.
-_NUMBER = r"^[ \t]*[-+]?(?:(?:[0-9]+D?[0-9]*|D[0-9]+)(?:[eE][-+]?[0-9]+)?|(?i:inf|infinity|nan|nan\(\w*\)))[ \t]*$"
-_TRUTHS = ["0", "1", "true", "True", "TRUE", "false", "False", "FALSE"]
-COMMA = "is it a decimal comma? Then give --decimal ,"
 # Bytes of the first rows of CSV that are looked at to find out what its columns hold.
 SAMPLE = 1 << 22
 
@@ -61,7 +54,7 @@ class Csv(TableReader):
         line = next((line for line in io.StringIO(text, newline=None) if line.strip()), "")
         bare = re.sub(r'"[^"]*"', "", line)
         self.sep = sep or about.get("delimiter", " " if about else None) or max(SEPARATORS, key=bare.count)
-        self._decimal = decimal
+        self.decimal = decimal
         if self.sep == decimal:
             raise TableError(f"{name}: the fields cannot be separated by the decimal point {decimal!r}; give --sep")
         limits.check_columns(name, "csv", bare.count(self.sep) + 1)
@@ -119,116 +112,60 @@ class Csv(TableReader):
         self.notes.append(f"{self.name}: the names of the columns are those in its last comment")
         return [""] * len(names)
 
-    def parts(self, numbers: list[str], others: list[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    def _batches(self, numbers: list[str], others: list[str]) -> Iterator[Any]:
         if not self._has_rows:
             return
         places = {name: place for place, name in enumerate(self.columns)}
-        truths = [name for name in numbers if self._is_bool(places[name])]
+        self._truths = {name for name in numbers if self._is_bool(places[name])}
         self._sample.clear()
-        types = dict.fromkeys(others, pa.string()) | dict.fromkeys(numbers, pa.float64())
-        types |= dict.fromkeys(truths, pa.bool_())
-        # Spellings of truth values take memory for every column, whether it has any or not.
-        spellings: dict[str, list[str]] = {} if truths else {"true_values": [], "false_values": []}
         try:
-            for batch in self._batches(types, **spellings):
-                yield from passed_on(batch, row_sizes(batch, numbers, others), numbers, others)
+            # One thread: only then errors say in which row they are. Numbers come as texts, to be listed if broken.
+            options = self._options(dict.fromkeys([*numbers, *others], pa.string()), self._block, "error")
+            yield from pyarrow.csv.open_csv(self._buffered, **options)
         except pa.ArrowInvalid as error:
-            message = self._explain(str(error))
-            if "invalid value" in str(error) and (path := self._stream.source) is not None:
-                stream = open_stream(path, self.name, self._limits)
-                with closing(Csv(self.name, stream, self._limits, self.sep, self._decimal)) as again:
-                    again.check_numbers(numbers, truths)
-            raise TableError(message) from None
+            raise TableError(self._explain(str(error))) from None
 
-    def _batches(self, types: dict[str, Any], **conversion: Any) -> Any:
-        """Return a reader of columns with these types, in record batches."""
+    def _options(self, kinds: dict[str, Any], block: int, wrong: str, **conversion: Any) -> dict[str, Any]:
+        """Return options of Arrow for columns of these kinds; ``wrong`` is for rows with another number of fields."""
         # Columns without a name are not asked for, but need one each.
         names = [name or f"\0{place}" for place, name in enumerate(self.columns)]
-        return pyarrow.csv.open_csv(
-            self._buffered,
-            # One thread: only then errors say in which row they are.
-            read_options=pyarrow.csv.ReadOptions(
-                column_names=names, skip_rows_after_names=self._skip, use_threads=False, block_size=self._block
+        return {
+            "read_options": pyarrow.csv.ReadOptions(
+                column_names=names, skip_rows_after_names=self._skip, use_threads=False, block_size=block
             ),
-            parse_options=pyarrow.csv.ParseOptions(
-                delimiter=self.sep, newlines_in_values=True, invalid_row_handler=self._check_row
+            "parse_options": pyarrow.csv.ParseOptions(
+                delimiter=self.sep,
+                newlines_in_values=True,
+                invalid_row_handler=lambda row: "skip" if self._has_comments and row.text.startswith("#") else wrong,
             ),
-            convert_options=pyarrow.csv.ConvertOptions(
-                column_types=types,
-                include_columns=list(types),
-                decimal_point=self._decimal,
-                null_values=[*NO_VALUE, *self._blanks],
-                **conversion,
+            "convert_options": pyarrow.csv.ConvertOptions(
+                column_types=kinds, decimal_point=self.decimal, **({"include_columns": list(kinds)} | conversion)
             ),
-        )
+        }
 
     @property
     def _block(self) -> int:
         """Bytes that are parsed together: a row may begin in one block and end in the next, not in a third."""
         return max(base.BLOCK, self._limits.line)
 
-    def check_numbers(self, numbers: list[str], truths: list[str]) -> None:
-        """Raise with a list of the cells that are no numbers, or no truth values, if there are any."""
-        cells, first, types = Cells(self.name, TableError), 0, dict.fromkeys(numbers, pa.string())
-        pattern = _NUMBER.replace("D", re.escape(self._decimal))
-        try:
-            for batch in self._batches(types, strings_can_be_null=True):
-                wrong = [
-                    pc.invert(
-                        pc.is_in(column, pa.array(_TRUTHS)) if name in truths
-                        else pc.match_substring_regex(column, pattern)
-                    ).fill_null(False).to_numpy(zero_copy_only=False)
-                    for name, column in zip(numbers, batch.columns, strict=True)
-                ]  # fmt: skip
-                expected = "is a number; mend the cells, or leave the column out of the fit with --drop {}"
-                cells.add(np.column_stack(wrong), numbers, _Texts(batch), expected, first)
-                first += batch.num_rows
-        except pa.ArrowInvalid as error:
-            raise TableError(self._explain(str(error))) from None
-        cells.first[:1] = [(name, text, row, "is a number; " + COMMA if self._is_comma(text[1:-1]) else expected)
-                           for name, text, row, expected in cells.first[:1]]  # fmt: skip
-        cells.check()
-
-    def _is_comma(self, text: str) -> bool:
-        """Return whether a text is a number with a comma in place of the decimal point."""
-        return self._decimal == "." and re.fullmatch(r"\s*[-+]?\d*,\d+\s*", text) is not None
-
-    def peek(self) -> Any:
+    def peek(self, words: Sequence[str] = ()) -> Any:
         head = self._stream.look(SAMPLE)
         head = _whole_rows(head) if len(head) == SAMPLE else head
         if not self._has_rows:
             return plain_kinds(pa.table({name: pa.nulls(0) for name in filter(None, self.columns)}))
         kinds: dict[str, Any] = dict(self._kinds)
-        shown = self._first_rows(head, kinds)
+        shown = self._first_rows(head, kinds, words)
         # Arrow makes times of texts, too.
         kinds |= {field.name: pa.string() for field in shown.schema if pa.types.is_temporal(field.type)}
-        return plain_kinds(self._first_rows(head, kinds) if kinds else shown)
+        return plain_kinds(self._first_rows(head, kinds, words) if kinds else shown)
 
-    def _first_rows(self, head: bytes, kinds: dict[str, Any]) -> Any:
-        names = [name or f"\0{place}" for place, name in enumerate(self.columns)]
+    def _first_rows(self, head: bytes, kinds: dict[str, Any], words: Sequence[str]) -> Any:
+        conversion = {"include_columns": [name for name in self.columns if name], "strings_can_be_null": True}
+        conversion["null_values"] = [*NO_VALUE, *self._blanks, *words]
         try:
-            return pyarrow.csv.read_csv(
-                io.BytesIO(head),
-                read_options=pyarrow.csv.ReadOptions(
-                    column_names=names, skip_rows_after_names=self._skip, use_threads=False, block_size=len(head) + 1
-                ),
-                parse_options=pyarrow.csv.ParseOptions(
-                    delimiter=self.sep, newlines_in_values=True, invalid_row_handler=lambda _: "skip"
-                ),
-                convert_options=pyarrow.csv.ConvertOptions(
-                    column_types=kinds,
-                    include_columns=[name for name in self.columns if name],
-                    decimal_point=self._decimal,
-                    null_values=[*NO_VALUE, *self._blanks],
-                    strings_can_be_null=True,
-                ),
-            )
+            return pyarrow.csv.read_csv(io.BytesIO(head), **self._options(kinds, len(head) + 1, "skip", **conversion))
         except pa.ArrowInvalid as error:
             raise TableError(self._explain(str(error))) from None
-
-    def _check_row(self, row: Any) -> str:
-        """Skip a comment among the rows of a file that has comments above its header."""
-        return "skip" if self._has_comments and row.text.startswith("#") else "error"
 
     def _is_bool(self, place: int) -> bool:
         cells = [row[place].strip().lower() for row in self._sample if len(row) > place]
@@ -237,11 +174,6 @@ class Csv(TableReader):
     def _explain(self, message: str) -> str:
         """Return what Arrow says in the terms of the file; it counts rows from the first line on."""
         message = message[:1000]  # it quotes values of any length
-        if found := re.search(r"column #(\d+): Row #(\d+): .*? invalid value '(.*)", message, re.DOTALL):
-            column, row, value = self.columns[int(found[1])], int(found[2]) - self._skip, found[3].removesuffix("'")
-            advice = f"mend it, or leave the column out of the fit with --drop {quoted(column)}"
-            advice = COMMA if self._is_comma(value) else advice
-            return f"{self.place(column)} has {shortened(value)!r} in row {row}, where a number is expected; {advice}"
         if found := re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", message):
             return f"{self.name}: row {int(found[1]) - self._skip} has {found[3]} fields, the header {found[2]}"
         if "straddling" in message:
@@ -250,16 +182,6 @@ class Csv(TableReader):
                 "--max-line allows for longer ones"
             )
         return f"{self.name} cannot be read as CSV: {message}"
-
-
-class _Texts:
-    """Cells of a record batch, by row and column."""
-
-    def __init__(self, batch: Any) -> None:
-        self._batch = batch
-
-    def __getitem__(self, place: tuple[int, int]) -> Any:
-        return self._batch.column(int(place[1]))[int(place[0])].as_py()
 
 
 _SEPARATOR_LINE = re.compile(rb"(?i)\s*+sep=([\x20-\x7e\t])[\r\n]+")

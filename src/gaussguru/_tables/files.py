@@ -11,7 +11,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -86,7 +86,9 @@ class Libsvm(TableReader):
         super().__init__(name, stream, limits)
         self.columns = []
 
-    def parts(self, numbers: list[str], others: list[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    def parts(
+        self, numbers: list[str], others: list[str], words: Sequence[str] = ()
+    ) -> Iterator[tuple[Any, dict[str, Any]]]:
         """Yield parts, with all features that occur in them if none is asked for."""
         from sklearn.datasets import load_svmlight_file  # noqa: PLC0415  takes half a second
 
@@ -106,7 +108,7 @@ class Libsvm(TableReader):
                 self._limits.check_columns(self.name, "libsvm", X.shape[1] - 1)
             yield X, {name: pa.array(y) for name in others}
 
-    def peek(self) -> Any:
+    def peek(self, words: Sequence[str] = ()) -> Any:
         """Return an empty table: features have no names."""
         return pa.table({})
 

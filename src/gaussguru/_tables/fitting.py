@@ -1,11 +1,11 @@
-"""Models of tables, learnt and judged: fits, paths of noise levels, evaluations in parts.
+"""Models of tables, learnt: fits, and paths of noise levels.
 
 All serve the command, and errors name its options.
 """
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,11 +15,12 @@ import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.impute import SimpleImputer
+from sklearn.metrics import get_scorer
 from sklearn.model_selection import GroupShuffleSplit, StratifiedGroupKFold, check_cv, train_test_split
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from gaussguru._errors import has_unmeasured, measured, split_errors
+from gaussguru._errors import Limits, measured, split_errors
 from gaussguru._guru.base import with_advice
 from gaussguru._guru.cross_validation import GuruClassifierCV
 from gaussguru._guru.kernel import KernelGuruClassifier
@@ -28,13 +29,6 @@ from gaussguru._guru.path import sigma_path
 from gaussguru._guru.probabilities import winners
 from gaussguru._measured.error_bar import ErrorBarClassifier
 from gaussguru._measured.pool import MODELS
-from gaussguru._measured.under_noise import (
-    check_levels,
-    class_probabilities,
-    expected_accuracy,
-    fill_unmeasured,
-    robustness_curve,
-)
 from gaussguru._rows.streams import Part
 from gaussguru._tables.files import TableError, quoted
 from gaussguru._tables.layout import Layout
@@ -44,24 +38,16 @@ from gaussguru._utils.checks import ParameterError
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array
 from gaussguru.preprocessing import WithErrors
-from gaussguru.report.judgement import Judge, Judgement
-from gaussguru.report.reliability import (
-    Reliability,
-    by_error_size,
-    error_sizes,
-    larger_error_scores,
-    proper_scores,
-)
 from gaussguru.sources import Arrays, Mapped, Source
 
-__all__ = ["CLASSIFIERS", "MODELS", "TrainingRows", "evaluate_model", "fit_model", "path_table", "split_rows"]
+__all__ = ["CLASSIFIERS", "MODELS", "TrainingRows", "fit_model", "path_table", "split_rows"]
 
 # What a fit may make: the classifier of measurements, or that of noise yet to come.
 CLASSIFIERS = ("error-bars", "guru")
 
 # Options of the command, by the parameters of the library that they set; "" for advice that names none.
 _SHARED = {"cv": "--folds", "n_jobs": "--jobs", "class_weight='balanced'": "--balanced"}
-_NAMED = ("sigma", "kernel", "noise", "loss", "l2", "tol", "gamma", "degree")
+_NAMED = ("sigma", "kernel", "noise", "loss", "l2", "tol", "gamma", "degree", "scoring")
 _OF_ERROR_BARS = {"n_components": "--gaussians", "use_error_sizes": "--use-error-sizes", "model": "--model"}
 OPTIONS = {
     "error-bars": _SHARED | _OF_ERROR_BARS,
@@ -74,14 +60,9 @@ UNIT_KERNELS = ("rbf", "laplacian", "cosine")
 # A table may have so many classes, or one for so many of its rows: a target of more is an identifier, or a number that
 # was measured, and the joint problem of all pairs of its classes takes hours.
 FEW_CLASSES, ROWS_PER_CLASS = 20, 10
-# Noise levels of an evaluation, in units of the spread of the features; and of error bars, for models of these.
-NOISE_LEVELS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
-ERROR_LEVELS = (1.0, 1.5, 2.0, 3.0)
 # The classifier of measurements has a covariance for each row: so many features, and so many numbers of them that are
 # held at a time (0.5 GB).
 MOST_FEATURES, MOST_NUMBERS = 300, 1 << 26
-# Rows whose probabilities are compared with what came true; of more every second, fourth, ... is taken.
-MOST_KEPT = 1_000_000
 
 
 class Moments(NamedTuple):
@@ -158,6 +139,7 @@ def fit_model(
     sigma: Any = "cv",
     kernel: str = "linear",
     scale: bool = True,
+    scoring: str = "accuracy",
     folds: int = 5,
     max_classes: int | None = None,
     classifier: str | None = None,
@@ -177,6 +159,8 @@ def fit_model(
     scale : bool, default=True
         Of "guru": whether to scale features to standard deviation 1, and to mean 0 unless they are sparse; ``sigma`` is
         then in these units.
+    scoring : str, default="accuracy"
+        Of "guru": the score by which cross-validation chooses ``sigma``, as scikit-learn names it.
     folds : int, default=5
         Of the cross-validation; fewer where a class has fewer rows. Features are scaled, and filled in, before the rows
         are divided: the units of ``sigma`` are the same in all folds, and a held-out part has had its share in them.
@@ -206,7 +190,8 @@ def fit_model(
         if classifier == "error-bars":
             fitted = _fit_error_bars(rows, labels, folds, given)
         else:
-            fitted = _fit_guru(rows, labels, given, sigma=sigma, kernel=kernel, scale=scale, folds=folds)
+            search = SigmaSearch(sigma, kernel, folds, scoring)
+            fitted = _fit_guru(rows, labels, given, search, scale=scale)
     found = fitted.classifier
     found.classes_ = labels.classes
     found.set_params(**{name: value for name, value in options.items() if name == "class_weight"})
@@ -276,21 +261,32 @@ class _Fitted(NamedTuple):
     more: dict[str, Any]
 
 
+class SigmaSearch(NamedTuple):
+    """The noise level, or the levels to choose from, and how one is chosen: the kernel, the folds, and the score."""
+
+    sigma: Any
+    kernel: str = "linear"
+    folds: int = 5
+    scoring: str = "accuracy"
+
+
 def _fit_guru(
-    rows: TrainingRows, labels: _Labels, options: dict[str, Any], *, sigma: Any, kernel: str, scale: bool, folds: int
+    rows: TrainingRows, labels: _Labels, options: dict[str, Any], search: SigmaSearch, *, scale: bool
 ) -> _Fitted:
     """Fit a classifier of noise yet to come."""
     check_no_limits(rows.name, rows.layout)
-    _check_noise(rows, labels, sigma, options)
+    _check_noise(rows, labels, search.sigma, options)
     steps, X, given, spread = _prepare(rows, scale)
-    is_searched = isinstance(sigma, str | list | tuple)
-    folds = labels.fold_count(folds, "give --sigma a number") if is_searched else 0
-    found, scores = _fit_classifier(X, labels.y, given, sigma, kernel, folds, rows.groups, options)
+    is_searched = isinstance(search.sigma, str | list | tuple)
+    if search.scoring != "accuracy" and not is_searched:
+        raise TableError(f"--scoring {search.scoring} chooses sigma, which is {search.sigma:g}: leave one of them out")
+    folds = labels.fold_count(search.folds, "give --sigma a number") if is_searched else 0
+    found, scores = _fit_classifier(X, labels.y, given, search._replace(folds=folds), rows.groups, options)
     if isinstance(X, Source):  # in memory it is given an array after a scaler, else the frame
         found.__dict__.pop("feature_names_in_", None)
         if not scale:
             found.feature_names_in_ = np.asarray(rows.layout.features, dtype=object)
-    about = {"sigma": float(found.sigma), "cv_accuracy": None if scores is None else scores.pop("best")}
+    about = {"sigma": float(found.sigma), f"cv_{search.scoring}": None if scores is None else scores.pop("best")}
     more = {"scaled": scale, "spread": spread} | ({} if scores is None else {"cross_validation": scores})
     accuracy = float(found.score(X, labels.y, **given))
     return _Fitted(steps, found, found, accuracy, getattr(found, "n_passes_", None), about, more)
@@ -407,8 +403,10 @@ def _prepare(rows: TrainingRows, scale: bool | None) -> tuple[list[tuple[str, An
     X, X_err, layout = rows.X, rows.X_err, rows.layout
     sparse = sp.issparse(X)
     if not sparse:
-        unknown = np.isnan(X.to_numpy()).all(axis=0) if rows.moments is None else np.isnan(rows.moments.means)
-        for place in np.flatnonzero(unknown)[:1]:
+        unknown = np.isnan(X.to_numpy()) if rows.moments is None else np.isnan(rows.moments.means)[np.newaxis]
+        if rows.moments is None and isinstance(X_err, Limits):
+            unknown |= X_err.limits != 0
+        for place in np.flatnonzero(unknown.all(axis=0))[:1]:
             name = quoted(layout.features[place])
             raise TableError(f"{rows.name}: column {name} has no value in any row; leave it out with --drop {name}")
     steps: list[tuple[str, Any]] = []
@@ -495,6 +493,7 @@ def path_table(
     sigmas: int | list[float],
     *,
     scale: bool = True,
+    scoring: str = "accuracy",
     folds: int = 5,
     max_classes: int | None = None,
     **options: Any,
@@ -507,7 +506,7 @@ def path_table(
         Its values may be changed.
     sigmas : int or list of float
         How many levels, or which.
-    scale, folds, max_classes
+    scale, scoring, folds, max_classes
         As in :func:`fit_model`; without folds there is no cross-validation.
     **options
         Parameters of the classifier.
@@ -515,7 +514,8 @@ def path_table(
     Returns
     -------
     columns : dict
-        "sigma", "norm", "training_accuracy", "cv_accuracy" (with folds) and "gap", the largest sigma first.
+        "sigma", "norm", "training_accuracy", "cv_accuracy" or another score (with folds) and "gap", the largest sigma
+        first.
     warnings : list of str
     """
     rows = TrainingRows.of(data)
@@ -529,21 +529,21 @@ def path_table(
         _, X, errors, _ = _prepare(rows, scale)
         found = None
         if folds:
-            found = GuruClassifierCV(sigmas, cv=labels.fold_count(folds, "give --folds 0"), **options)
-            found.fit(X, y, **errors)
+            cv = _splitter(labels.fold_count(folds, "give --folds 0"), X, y, rows.groups)
+            found = GuruClassifierCV(sigmas, cv=cv, scoring=_scorer_name(scoring), **options).fit(X, y, **errors)
         grid: dict[str, Any] = {"n_sigmas": sigmas} if isinstance(sigmas, int) else {"sigmas": sigmas}
         grid = grid if found is None else {"sigmas": found.sigmas_}
         levels, coefs, intercepts, gaps = sigma_path(X, y, **errors, **grid, **options)
     values = X if sp.issparse(X) else np.asarray(X)
     accuracy = [
-        float(np.mean(winners(values @ coef.T + intercept) == y))
+        float(np.average(winners(values @ coef.T + intercept) == y, weights=rows.weights))
         for coef, intercept in zip(coefs, intercepts, strict=True)
     ]
     columns = {
         "sigma": levels.tolist(),
         "norm": np.sqrt(np.square(coefs).sum(axis=(1, 2))).tolist(),
         "training_accuracy": accuracy,
-        "cv_accuracy": [] if found is None else found.scores_.mean(axis=1).tolist(),
+        f"cv_{scoring}": [] if found is None else found.scores_.mean(axis=1).tolist(),
         "gap": gaps.tolist(),
     }
     return {name: column for name, column in columns.items() if column}, messages_of(caught, names)
@@ -581,20 +581,19 @@ def for_codes(options: dict[str, Any], classes: NDArray[Any]) -> dict[str, Any]:
 
 
 def _fit_classifier(
-    X: Any, y: Any, given: dict[str, Any], sigma: Any, kernel: str, folds: int, groups: Any, options: dict[str, Any]
+    X: Any, y: Any, given: dict[str, Any], search: SigmaSearch, groups: Any, options: dict[str, Any]
 ) -> tuple[Any, dict[str, Any] | None]:
-    """Return a fitted classifier, and the accuracy of each sigma in cross-validation, with the best one."""
-    cv: Any = folds
-    if folds and groups is not None:
-        cv = list(StratifiedGroupKFold(folds).split(X, y, groups))
+    """Return a fitted classifier, and the score of each sigma in cross-validation, with the best one."""
+    sigma, kernel, folds, scoring = search
+    if not folds:
+        kind = GuruClassifier if kernel == "linear" else partial(KernelGuruClassifier, kernel=kernel)
+        return kind(sigma, **options).fit(X, y, **given), None
+    cv = _splitter(folds, X, y, groups)
     if kernel == "linear":
-        if not folds:
-            return GuruClassifier(sigma, **options).fit(X, y, **given), None
-        found = GuruClassifierCV(20 if sigma == "cv" else sigma, cv=cv, **options).fit(X, y, **given)
+        levels = 20 if sigma == "cv" else sigma
+        found = GuruClassifierCV(levels, cv=cv, scoring=_scorer_name(scoring), **options).fit(X, y, **given)
         found.set_params(cv=folds)
-        levels, accuracy = found.sigmas_.tolist(), found.scores_.mean(axis=1).tolist()
-    elif not folds:
-        return KernelGuruClassifier(sigma, kernel=kernel, **options).fit(X, y, **given), None
+        levels, means = found.sigmas_.tolist(), found.scores_.mean(axis=1).tolist()
     else:
         if sigma == "cv" and kernel not in UNIT_KERNELS:
             raise TableError(
@@ -602,208 +601,31 @@ def _fit_classifier(
                 "levels to choose from: --sigma 0.1,0.3,1"
             )
         levels = sorted(KERNEL_SIGMAS if sigma == "cv" else sigma, reverse=True)  # of equals the largest wins
+        scorer = get_scorer(scoring)
 
         def scores(level: float) -> Iterator[float]:
-            """Yield the accuracy at a level on the held-out rows of each fold."""
+            """Yield the score of a level on the held-out rows of each fold."""
             for train, test in check_cv(cv, y, classifier=True).split(X, y):
                 inside, outside = ({name: value[rows] for name, value in given.items()} for rows in (train, test))
-                model = KernelGuruClassifier(level, kernel=kernel, **options).fit(
-                    take_rows(X, train), y[train], **inside
-                )
-                yield float(model.score(take_rows(X, test), y[test], **outside))
+                model = KernelGuruClassifier(level, kernel=kernel, **options)
+                model.fit(take_rows(X, train), y[train], **inside)
+                yield float(scorer(model, take_rows(X, test), y[test], **outside))
 
-        accuracy = [float(np.mean(list(scores(level)))) for level in levels]
-        found = KernelGuruClassifier(levels[int(np.argmax(accuracy))], kernel=kernel, **options).fit(X, y, **given)
-    best = accuracy[levels.index(found.sigma)]
-    return found, {"sigmas": levels, "accuracy": accuracy, "folds": folds, "best": best}
+        means = [float(np.mean(list(scores(level)))) for level in levels]
+        found = KernelGuruClassifier(levels[int(np.argmax(means))], kernel=kernel, **options).fit(X, y, **given)
+    return found, {"sigmas": levels, scoring: means, "folds": folds, "best": means[levels.index(found.sigma)]}
+
+
+def _splitter(folds: int, X: Any, y: Any, groups: Any) -> Any:
+    """Return what splits the rows: a number of folds, or folds that keep groups together."""
+    return folds if groups is None else list(StratifiedGroupKFold(folds).split(np.empty(X.shape[0]), y, groups))
+
+
+def _scorer_name(scoring: str) -> str | None:
+    """Return the parameter of a search: the accuracy is its default, which is computed faster."""
+    return None if scoring == "accuracy" else scoring
 
 
 def _listed(values: NDArray[Any]) -> list[Any]:
     """Return values as JSON has them: None where there is no number."""
     return [None if isinstance(value, float) and math.isnan(value) else value for value in values.tolist()]
-
-
-def evaluate_model(
-    model: Model, parts: Iterable[tuple[Any, Any, NDArray[Any]]], noise_levels: Iterable[float] | None = None
-) -> dict[str, Any]:
-    """Return what a model is worth on a table, read part by part.
-
-    Parameters
-    ----------
-    model : Model
-    parts : iterable of (X, X_err, y)
-    noise_levels : iterable of float, default=None
-        Standard deviations of noise that is added to every feature as the classifier sees it, so in the units of
-        sigma, whatever the error bars are; None is 0, 0.05, 0.1, 0.2, 0.5 and 1 times the spread of the features. Of a
-        model with calibrated probabilities and error bars: what error bars are multiplied by, 1 or more, with as much
-        noise added; None is 1, 1.5, 2 and 3.
-
-    Returns
-    -------
-    dict
-        "verdict", a sentence; "rows"; "accuracy", "balanced_accuracy", "log_loss", "brier_score" (as in scikit-learn:
-        of two classes the square of an error, of more the sum over classes), "auc" (of more than two classes the mean
-        over each against the rest); "expected_accuracy"; "baseline", the same scores of the frequencies of the classes
-        among the rows; "classes", rows, frequency, recall and confusions of each; "most_wrong", the wrong labels with
-        the least probability of the true class ("row" counts rows that were used from 0); and "robustness":
-        "noise_level", "accuracy" and its standard "error", in closed form, or for kernels and error bars by sampling.
-
-        Calibrated probabilities count error bars and the overlap of the classes, and the accuracy expected is the mean
-        of those of the predicted labels; with error bars there is also "reliability", which compares that with what
-        came true (:class:`gaussguru.report.reliability.Reliability`), and "log_loss" at each noise level. Other
-        probabilities are those of the noise of the model and the error bars of the table, and the accuracy expected is
-        that under these error bars, or without any under the noise of the model (None where a kernel has no
-        probabilities).
-    """
-    knows_spread = model.card.get("scaled") is not None
-    if model.is_calibrated:
-        knows_spread |= model.layout.has_errors or hasattr(model.classifier, "_spreads")
-    if noise_levels is None and not knows_spread:
-        raise TableError("--noise-levels must be given: the model was saved without the spread of its features")
-    with naming({"noise_levels": "--noise-levels"}):
-        judged: _Calibrated | _UnderNoise = (_Calibrated if model.is_calibrated else _UnderNoise)(model, noise_levels)
-        n_rows = 0
-        for X, X_err, y in parts:
-            if len(y):
-                judged.add(X, X_err, y, n_rows)
-                n_rows += len(y)
-    if not n_rows:
-        raise TableError("there is no row to evaluate")
-    judgement, rest = judged.judge.result(), judged.rest(n_rows)
-    groups = None if (found := rest.get("reliability")) is None else Reliability(**found)
-    verdict = judgement.verdict(groups, calibrated=model.is_calibrated)
-    scores = judgement.as_dict() | judged.expected(n_rows)
-    return {"verdict": verdict, "rows": n_rows, **scores, **_most_wrong(judgement), **rest}
-
-
-def _most_wrong(judgement: Judgement) -> dict[str, Any]:
-    """Return the rows of the least probability of the true class, by their numbers among those that were used."""
-    if judgement.worst is None or not len(judgement.worst.rows):
-        return {}
-    rows, true, predicted, probability = (part.tolist() for part in judgement.worst)
-    names = judgement.classes
-    labels = {"true": [names[c] for c in true], "predicted": [names[c] for c in predicted]}
-    return {"most_wrong": {"row": rows, **labels, "probability_of_true": probability}}
-
-
-class _UnderNoise:
-    """Sums over rows, of a model that knows what noise does."""
-
-    def __init__(self, model: Model, noise_levels: Iterable[float] | None) -> None:
-        self.model = model
-        spread = model.card["spread"]
-        self.levels = np.array([level * spread for level in NOISE_LEVELS] if noise_levels is None else noise_levels)
-        self.method = "analytic" if model.is_linear else "sampling"
-        self.judge, self.total = Judge(model.classifier.classes_), 0.0
-        self.accuracy, self.errors = np.zeros(len(self.levels)), list[Array]()
-
-    def add(self, X: Any, X_err: Any, y: NDArray[Any], first: int) -> None:
-        """Add some rows, the first of which is of this number."""
-        model, n = self.model, len(y)
-        samples = model.seen(X, X_err)
-        self._judge(samples, y)
-        values, bars = split_errors(samples)
-        if has_unmeasured(bars):
-            values, _ = fill_unmeasured(model.classifier, values, bars)
-        part = robustness_curve(
-            model.classifier, values, y, self.levels, method=self.method, random_state=first % 2**31
-        )
-        self.accuracy += n * part.accuracy
-        self.errors.append(n * part.error)
-
-    def _judge(self, samples: Any, y: NDArray[Any]) -> None:
-        """Add probabilities under noise, if there are any, and the accuracy that they promise."""
-        classifier, places = self.model.classifier, _places(self.model.classifier, y)
-        predicted = _places(classifier, classifier.predict(samples))
-        probabilities: Array | None = None
-        if self.model.is_linear:
-            probabilities = np.asarray(class_probabilities(classifier, samples))
-            self.total += len(y) * expected_accuracy(classifier, samples, y)
-        elif len(classifier.classes_) == 2:
-            probabilities = np.asarray(classifier.predict_proba(samples))
-            self.total += float(probabilities[np.arange(len(y)), places].sum())
-        else:
-            self.total = math.nan
-        self.judge.add(probabilities, predicted, places)
-
-    def expected(self, n_rows: int) -> dict[str, Any]:
-        """Return the accuracy under the noise, None if a model has no probabilities."""
-        return {"expected_accuracy": None if math.isnan(self.total) else self.total / n_rows}
-
-    def rest(self, n_rows: int) -> dict[str, Any]:
-        """Return what is known beside the sums."""
-        # Errors of sampling are independent from part to part; those of a quadrature may have the same sign in all.
-        error = np.linalg.norm(self.errors, ord=1 if self.model.is_linear else 2, axis=0) / n_rows
-        curve = {"noise_level": self.levels.tolist(), "accuracy": (self.accuracy / n_rows).tolist()}
-        return {"robustness": {**curve, "error": error.tolist(), "method": self.method}}
-
-
-def _places(classifier: Any, y: NDArray[Any]) -> NDArray[np.intp]:
-    return np.searchsorted(classifier.classes_, y)
-
-
-class _Calibrated:
-    """Sums over rows, of a model with calibrated probabilities."""
-
-    def __init__(self, model: Model, noise_levels: Iterable[float] | None) -> None:
-        self.model = model
-        self.has_errors = model.layout.has_errors
-        usual = ERROR_LEVELS if self.has_errors else NOISE_LEVELS
-        self.levels = check_levels(list(usual if noise_levels is None else noise_levels))
-        if self.has_errors and self.levels.min() < 1:
-            raise TableError(
-                f"--noise-levels of this model are multiples of its errors, 1 or more; got {self.levels.min():g}"
-            )
-        self.judge, self.curve = Judge(model.classifier.classes_), np.zeros((2, len(self.levels)))
-        self.kept, self.stride = list[Array](), 1
-
-    def add(self, X: Any, X_err: Any, y: NDArray[Any], first: int) -> None:
-        """Add some rows, the first of which is of this number."""
-        samples, places = self.model.seen(X, X_err), _places(self.model.classifier, y)
-        probabilities = self.model.classifier.predict_proba(samples)
-        best, n = np.argmax(probabilities, axis=1), len(y)
-        own, right = probabilities[np.arange(n), best], best == places
-        self.judge.add(probabilities, best, places)
-        if self.has_errors:
-            self._keep(np.stack([error_sizes(self.model.classifier, samples), own, right]), first)
-        rng = np.random.default_rng(first)
-        if self.has_errors:
-            self.curve += n * np.array(
-                larger_error_scores(self.model.estimator, self.model.named(X), X_err, y, self.levels, rng)
-            )
-            return
-        spreads = getattr(self.model.classifier, "_spreads", 1.0)
-        for k, level in enumerate(self.levels):
-            noisy = samples + level * spreads * rng.standard_normal(samples.shape)
-            probabilities = self.model.classifier.predict_proba(noisy)
-            accuracy = np.mean(np.argmax(probabilities, axis=1) == places)
-            self.curve[:, k] += n * np.array([accuracy, proper_scores(probabilities, places)[0]])
-
-    def expected(self, n_rows: int) -> dict[str, Any]:
-        """Return nothing: the mean probability of the predicted labels is the accuracy expected."""
-        return {}
-
-    def _keep(self, columns: Array, first: int) -> None:
-        """Keep some numbers of some rows, evenly spread over all."""
-        self.kept.append(columns[:, -first % self.stride :: self.stride])
-        while sum(part.shape[1] for part in self.kept) > MOST_KEPT:
-            # The rows that are kept have numbers that are multiples of the stride.
-            self.kept = [np.concatenate(self.kept, axis=1)[:, ::2]]
-            self.stride *= 2
-
-    def rest(self, n_rows: int) -> dict[str, Any]:
-        """Return what is known beside the sums."""
-        accuracy, log_loss = self.curve / n_rows
-        # At most: of noise that is drawn once, and of a share of all rows.
-        error = np.where(self.levels > (1 if self.has_errors else 0), np.sqrt(accuracy * (1 - accuracy) / n_rows), 0.0)
-        curve = {
-            "noise_level": self.levels.tolist(),
-            "accuracy": accuracy.tolist(),
-            "log_loss": log_loss.tolist(),
-            "error": error.tolist(),
-            "method": "sampling",
-        }
-        if not self.has_errors:
-            return {"robustness": curve}
-        sizes, own, right = np.concatenate(self.kept, axis=1)
-        return {"reliability": by_error_size(sizes, own, right == 1)._asdict(), "robustness": curve}

@@ -169,6 +169,15 @@ class Model:
         """Return the expected drop in the error probability if everything is measured again with smaller errors."""
         if X_err is None:
             raise TableError("--remeasure needs a model that was fitted to error columns")
+        if isinstance(X_err, Limits):
+            with_limits = X_err.limits.any(axis=0)
+            if with_limits.any():
+                column, _ = self.layout.limits[self.layout.features[int(np.argmax(with_limits))]]
+                raise TableError(
+                    f"--remeasure is not for rows with limits (column {quoted(column)}): the gain of measuring a limit "
+                    "again is not known; leave these rows out"
+                )
+            X_err = X_err.err
         return remeasure_gain(self.estimator, self.named(X), X_err, shrunk_errors(X_err, factor))
 
     def labels(self, texts: Any, table: str) -> NDArray[Any]:
@@ -199,8 +208,6 @@ def shrunk_errors(X_err: Any, factor: float) -> NDArray[Any]:
     """
     if not 0 <= factor <= 1:
         raise TableError(f"--remeasure must be between 0 and 1, in units of the errors of now; got {factor:g}")
-    if isinstance(X_err, Limits):
-        raise TableError("--remeasure is not for tables with limits: the gain of measuring a limit again is not known")
     errors = np.asarray(X_err, dtype=np.float64)
     return np.where(np.isinf(errors), np.inf, factor * np.where(np.isinf(errors), 0.0, errors))
 

@@ -11,9 +11,10 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import cycle
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,7 +25,7 @@ import pyarrow.compute as pc
 from gaussguru._columns import Bar, ColumnRoles, column_roles
 from gaussguru._columns.conventions import FUNCTION, LONGEST_NAME, NINETY_PERCENT
 from gaussguru._columns.measured import KINDS, LARGEST, REPLICATES
-from gaussguru._tables.delimited import COMMA
+from gaussguru._tables.base import COMMA, NUMBER, numbers_of
 from gaussguru._tables.files import Libsvm, TableError, TableReader, quoted
 from gaussguru._tables.layout import Layout
 
@@ -49,10 +50,13 @@ NO_NUMBERS = {
     *(-float(str(digit) * 9) for digit in range(2, 10)), float(np.float32(-999999488)),
 }  # fmt: skip
 HUGE = 1e20
-_NUMBER = re.compile(r"\s*[-+]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][-+]?\d+)?\s*")
+# Different words that may stand for no value among the numbers of a column.
+MOST_WORDS_FOR_NONE = 3
+_NUMBER = re.compile(rf"\s*(?:{NUMBER}|[-+]?\d*,\d+)\s*")
 _WITH_COMMA = re.compile(r"\s*[-+]?\d*,\d+\s*")
-# The same with an error: 12.3±0.4, 12.3 +/- 0.4, 12.3(4).
+# The same with an error: 12.3±0.4, 12.3 +/- 0.4, 12.3(4); or a limit: <0.5.
 _WITH_ERROR = re.compile(rf"{_NUMBER.pattern}(?:(?:±|\+/?[-\u2212]){_NUMBER.pattern}|\([\d.,]+\)\s*)")
+_LIMIT = re.compile(rf"\s*[<>≤≥]=?{_NUMBER.pattern}")
 # Characters of the list of doubtful columns, and of a command, in an error of one line.
 MOST_WORDS, MOST_COMMAND = 450, 350
 # Number of columns that may be replicates, and their least correlation.
@@ -77,36 +81,39 @@ class Options:
     drop: Sequence[str] = ()
     drop_doubtful: bool = False
     roles: Sequence[str] = ()
+    category: Sequence[str] = ()
     err_pattern: Sequence[str] = ()
     errors: bool = True
     error_factor: float | None = None
     error_level: float | None = None
     missing: str | None = None
     missing_error: str | None = None
-    na: Sequence[float] = ()
+    na: Sequence[str] = ()
     log: Sequence[str] = ()
     replicates: Sequence[str] = ()
     weights: str | None = None
     groups: str | None = None
 
-    @property
-    def values(self) -> list[str]:
-        """Columns that are named as values."""
-        return [column for role, column in self.named if role == "value"]
-
-    @property
-    def categories(self) -> list[str]:
-        """Columns that are named as categories."""
-        return [column for role, column in self.named if role == "category"]
-
     @cached_property
     def named(self) -> list[tuple[str, str]]:
-        """Roles and columns of ``roles``."""
+        """Roles that are given to columns: ("value" or "category", column)."""
         pairs = [text.partition(":") for text in self.roles]
         for role, _, column in pairs:
             if role not in ("value", "category") or not column:
                 raise TableError(f"--as must be value:COL or category:COL; got {role + ':' + column!r}")
-        return [(role, column) for role, _, column in pairs]
+        return [*((role, column) for role, _, column in pairs), *(("category", column) for column in self.category)]
+
+    def having(self, role: str) -> list[str]:
+        """Return the columns that are given a role."""
+        return [column for given, column in self.named if given == role]
+
+    @cached_property
+    def none(self) -> list[float | str]:
+        """Numbers and words that stand for no value."""
+        cells = [cell.strip() for text in self.na for cell in str(text).split(",")]
+        if not all(cells):
+            raise TableError(f"--na must be numbers or words with commas between them, as -9999,---; got {self.na!r}")
+        return [_number_or_word(cell) for cell in cells]
 
     @property
     def factor(self) -> float:
@@ -144,7 +151,9 @@ class Plan:
         if isinstance(table, Libsvm):
             _check_libsvm(table, target, options)
             return cls(table.name, Layout([], missing="error"))
-        return _Planner(table, _checked_target(table, target, options), options, table.peek()).plan()
+        target = _checked_target(table, target, options)
+        words = [cell for cell in options.none if isinstance(cell, str)]
+        return _Planner(table, target, options, table.peek(words)).plan()
 
     @property
     def summary(self) -> str:
@@ -203,6 +212,13 @@ _KNOWN = ("value", "category", "target", "weight", "group")
 _USED = ("error", "limit", "correlation", "replicate", "DOUBTFUL")
 
 
+def _number_or_word(cell: str) -> float | str:
+    try:
+        return float(cell)
+    except ValueError:
+        return cell
+
+
 def _short(name: str) -> str:
     return name if len(name) <= 40 else name[:37] + "..."
 
@@ -259,13 +275,18 @@ class _Planner:
 
     def __init__(self, table: TableReader, target: str, options: Options, shown: Any) -> None:
         self.table, self.target, self.options, self.shown = table, target, options, shown
-        self.n = self.shown.num_rows
+        self.n = shown.num_rows
+        self.no_numbers = [cell for cell in options.none if isinstance(cell, float)]
         self.alone = {target: "target"} | {name: role for name, role in
                       ((options.weights, "weight"), (options.groups, "group")) if name}  # fmt: skip
         self.columns = [name for name in table.columns if name and name not in self.alone]
         self.doubtful: dict[str, tuple[str, list[str]]] = {}
-        self.named = {*options.features, *options.values, *options.categories}
+        self.named = {*options.features, *(name for _, name in options.named)}
         self.notes = self._notes_on_texts()
+        # Texts among the numbers of a column, by column.
+        self.broken: dict[str, Counter[str]] = {}
+        columns = dict(zip(shown.column_names, shown.columns, strict=True))
+        self.shown = pa.table(columns | {name: self._numbers(name, columns[name]) for name in self.columns})
 
     def plan(self) -> Plan:
         """Return the plan of the table."""
@@ -315,7 +336,7 @@ class _Planner:
             self.doubtful = {name: doubt for name, doubt in self.doubtful.items() if name in values}
         missing = options.missing or ("unmeasured" if errors or limits else "error")
         layout = Layout(
-            values, errors, limits, correlations, categories, list(options.log), list(map(float, options.na)),
+            values, errors, limits, correlations, categories, list(options.log), options.none,
             missing, options.missing_error or "refuse", self.target, options.weights, options.groups,
         )  # fmt: skip
         self._check_options(layout, ignored)
@@ -368,10 +389,8 @@ class _Planner:
         """Return the kind of a column by its first rows, as :func:`column_roles` needs it, or "empty"."""
         column = self.shown[name]
         if column.null_count == self.n:
-            return "empty"
+            return "number" if name in self.broken else "empty"
         if pa.types.is_string(column.type):
-            if self._is_broken(column):
-                return "number"
             return "unique" if self.n >= FEW and pc.count_distinct(column).as_py() == self.n else "text"
         if pa.types.is_int64(column.type):
             return "unique" if self.n > 1 and pc.count_distinct(column).as_py() == self.n else "integer"
@@ -379,13 +398,14 @@ class _Planner:
             return "integer"
         return "signed" if (pc.min(column).as_py() or 0) < 0 else "number"
 
-    def _is_broken(self, column: Any) -> bool:
-        """Return whether a text column is one of numbers in which some cells are broken."""
-        return _matches(column, _NUMBER)
-
-    def _has_errors_in_cells(self, column: Any) -> bool:
-        """Return whether the cells of a text column have values with errors."""
-        return pa.types.is_string(column.type) and _matches(column, _WITH_ERROR)
+    def _numbers(self, name: str, column: Any) -> Any:
+        """Return the numbers of a text column of numbers, and note the texts among them; else the column."""
+        if not pa.types.is_string(column.type) or not _matches(column, _NUMBER):
+            return column
+        numbers, wrong = numbers_of(pc.utf8_trim_whitespace(column.combine_chunks()), self.table.decimal)
+        texts = [] if wrong is None else column.filter(pa.array(wrong)).to_pylist()
+        self.broken[name] = Counter(text.strip() for text in texts)
+        return numbers
 
     def _check_limit_flags(self, roles: ColumnRoles) -> None:
         """Take limit flags for values where they hold anything else, and for marks where they are texts."""
@@ -404,79 +424,92 @@ class _Planner:
     def _split(
         self, columns: list[str], roles: ColumnRoles, ignored: dict[str, str], replicated: set[str]
     ) -> tuple[list[str], dict[str, list[str]]]:
-        """Return values, and categories with their levels; add identifiers to the ignored columns, and doubts."""
-        options, values, categories = self.options, list[str](), dict[str, list[str]]()
+        """Return values, and categories with their levels; add to the ignored columns, and doubts."""
+        values, categories = list[str](), dict[str, list[str]]()
         for name in columns:
-            column = self.shown[name]
+            is_text = pa.types.is_string(self.shown[name].type) and self._kind(name) != "empty"
             if name in replicated:
                 values.append(name)
-            elif name not in self.named and self._has_errors_in_cells(column):
-                reason = "has values with errors in one cell: split the column into one of values and one of errors"
-                self.doubtful[name] = reason, [_drop(name)]
-            elif name in options.categories or (self._kind_is_text(column) and name not in options.values):
-                levels = sorted(
-                    text for text in pc.unique(pc.cast(column, pa.string())).to_pylist() if text is not None
-                )
-                levels = list(dict.fromkeys(text.strip() for text in levels))
-                few = len(levels) <= min(MOST_LEVELS, max(2, self.n / ROWS_PER_LEVEL))
-                if len(levels) < 2 and name in options.features:
-                    raise TableError(
-                        f"{self.table.place(name)} has the text {quoted(''.join(levels))} in all rows, and cannot be a "
-                        f"feature; leave it out with --drop {quoted(name)}"
-                    )
-                if len(levels) < 2:
-                    ignored[name] = "constant"
-                elif few or name in options.categories:
-                    categories[name] = levels
-                elif name in options.features:
-                    raise TableError(
-                        f"{self.table.place(name)} has {len(levels)} different texts in {self.n} rows; --as category:"
-                        f"{name} makes features of them, or leave it out with --drop {quoted(name)}"
-                    )
-                else:
-                    ignored[name] = "identifier" if len(levels) > self.n / 2 else "text of many levels"
-            elif name not in self.named and column.null_count == self.n > 0:
-                ignored[name] = f"no value in the first {self.n} rows"
-            elif name not in self.named and self._is_constant(column):
-                ignored[name] = "constant"
+            elif name in self.options.having("category") or (is_text and name not in self.options.having("value")):
+                self._split_text(name, categories, ignored)
+            elif name not in self.named and (reason := self._no_value(name)):
+                ignored[name] = reason
             else:
                 values.append(name)
                 if name not in self.named:
-                    self._doubt(name, column, roles.errors.get(name))
-        known = self.named | roles.errors.keys() | self.doubtful.keys() | replicated
-        free = [name for name in values if name not in known and not pa.types.is_string(self.shown[name].type)]
+                    self._doubt(name, roles.errors.get(name))
+        known = self.named | roles.errors.keys() | self.doubtful.keys() | self.broken.keys() | replicated
+        free = [name for name in values if name not in known]
         self._doubt_errors(dict.fromkeys(free), roles)
-        if not options.replicates:
+        if not self.options.replicates:
             self._doubt_replicates(free)
         return values, categories
 
-    def _kind_is_text(self, column: Any) -> bool:
-        return pa.types.is_string(column.type) and column.null_count < self.n and not self._is_broken(column)
+    def _split_text(self, name: str, categories: dict[str, list[str]], ignored: dict[str, str]) -> None:
+        """Add a column of texts to the categories, the ignored columns or the doubts."""
+        column, is_wanted = self.shown[name], name in self.options.features
+        if name not in self.named and _matches(column, _WITH_ERROR):
+            reason = "has values with errors in one cell: split the column into one of values and one of errors"
+            self.doubtful[name] = reason, [_drop(name)]
+            return
+        texts = pc.unique(pc.utf8_trim_whitespace(pc.cast(column, pa.string())))
+        levels = sorted(texts.drop_null().to_pylist())
+        few = len(levels) <= min(MOST_LEVELS, max(2, self.n / ROWS_PER_LEVEL))
+        if len(levels) > 1 and (few or name in self.options.having("category")):
+            categories[name] = levels
+        elif is_wanted and len(levels) < 2:
+            raise TableError(
+                f"{self.table.place(name)} has the text {quoted(''.join(levels))} in all rows, and cannot be a "
+                f"feature; leave it out with --drop {quoted(name)}"
+            )
+        elif is_wanted:
+            raise TableError(
+                f"{self.table.place(name)} has {len(levels)} different texts in {self.n} rows; --as category:"
+                f"{name} makes features of them, or leave it out with --drop {quoted(name)}"
+            )
+        elif len(levels) < 2:
+            ignored[name] = "constant"
+        else:
+            ignored[name] = "identifier" if len(levels) > self.n / 2 else "text of many levels"
 
-    def _is_constant(self, column: Any) -> bool:
-        """Return whether a column has the same number in all of the first rows, if these are not few."""
-        return self.n >= FEW and column.null_count == 0 and bool(pc.count_distinct(column).as_py() == 1)
+    def _no_value(self, name: str) -> str:
+        """Return why a column of numbers is no feature, or nothing."""
+        column = self.shown[name]
+        if name in self.broken:
+            return ""
+        if column.null_count == self.n > 0:
+            return f"no value in the first {self.n} rows"
+        is_constant = self.n >= FEW and column.null_count == 0 and pc.count_distinct(column).as_py() == 1
+        return "constant" if is_constant else ""
 
-    def _doubt(self, name: str, column: Any, bar: Bar | None) -> None:
-        """Refuse a value that may be a row number, an identifier, or hold numbers that stand for no value."""
-        if self.n >= FEW and column.null_count == 0 and bar is None and pa.types.is_int64(column.type):
-            first, last = column[0].as_py(), column[-1].as_py()
-            if abs(last - first) == self.n - 1:
-                steps = np.diff(column.to_numpy())
-                if (steps == steps[0]).all() and abs(steps[0]) == 1:
-                    self.doubtful[name] = f"numbers the rows from {first} on", [_drop(name)]
-                    return
-            is_long = min(first, last) >= LONG and pc.min(column).as_py() >= LONG
-            if is_long and pc.count_distinct(column).as_py() == self.n:
-                self.doubtful[name] = "looks like an identifier: long integers, all different", [_drop(name)]
-                return
+    def _doubt(self, name: str, bar: Bar | None) -> None:
+        """Refuse a value that may be a row number, an identifier, or hold cells that stand for no value."""
+        if bar is None and (reason := self._identifier(name)):
+            self.doubtful[name] = reason, [_drop(name)]
+            return
         signed = () if bar is None else KINDS[bar.kind]
         for place, is_nonnegative in zip((name, *(bar.columns if bar else ())), (False, *signed), strict=True):
             found = self._no_numbers(place) or (self._repeated_negative(place) if is_nonnegative else [])
-            if found:
-                text = ",".join(f"{number:.15g}" for number in found)
+            words = [text for text, times in self.broken.get(place, Counter()).items() if times > 1]
+            if any(map(_LIMIT.fullmatch, self.broken.get(place, ()))):
+                reason = "has limits such as <0.5 in cells: split the column into one of values and one of marks"
+                self.doubtful[place] = reason, [_drop(name)]
+            elif found or (0 < len(words) <= MOST_WORDS_FOR_NONE and not re.search(r"\d|,", "".join(words))):
+                text = ",".join([*(f"{number:.15g}" for number in found), *words])
                 errors = ["--missing-error unmeasured"] * (place != name and self.options.missing_error is None)
-                self.doubtful[place] = f"has {text} where there may be no value", [f"--na={text}", *errors]
+                self.doubtful[place] = f"has {text} where there may be no value", [shlex.quote(f"--na={text}"), *errors]
+
+    def _identifier(self, name: str) -> str:
+        """Return why integers may number or name the rows, or nothing."""
+        column = self.shown[name]
+        if self.n < FEW or column.null_count or not pa.types.is_int64(column.type):
+            return ""
+        values = column.to_numpy()
+        steps = np.diff(values)
+        if abs(steps[0]) == 1 and (steps == steps[0]).all():
+            return f"numbers the rows from {values[0]} on"
+        is_long = values.min() >= LONG and len(np.unique(values)) == self.n
+        return "looks like an identifier: long integers, all different" if is_long else ""
 
     def _no_numbers(self, name: str) -> list[float]:
         """Return numbers of a column that may stand for no value: among those in use, and far from all others."""
@@ -487,7 +520,7 @@ class _Planner:
         if not any(self._may_be_none(end) for end in ends.values()):
             return []
         values = column.drop_null().to_numpy().astype(np.float64)
-        values = values[~np.isin(values, self.options.na) & np.isfinite(values)]
+        values = values[~np.isin(values, self.no_numbers) & np.isfinite(values)]
         unique, counts = np.unique(values, return_counts=True)
         wanted = np.array([self._may_be_none(value) for value in unique], dtype=bool)
         rest = unique[~wanted]
@@ -503,16 +536,14 @@ class _Planner:
 
     def _repeated_negative(self, name: str) -> list[float]:
         """Return the negative number that occurs more than once among nonnegative errors, if there is one only."""
-        if pa.types.is_string(self.shown[name].type):
-            return []
         values = self._complete([name])[:, 0]
         negative = values[values < 0]
         is_one = 1 < len(negative) < len(values) and (negative == negative[0]).all()
         return [float(negative[0])] if is_one else []
 
     def _may_be_none(self, number: float | None) -> bool:
-        if number is None or not math.isfinite(number) or number in self.options.na:
-            return number is not None and number in self.options.na
+        if number is None or not math.isfinite(number) or number in self.no_numbers:
+            return number is not None and number in self.no_numbers
         return float(number) in NO_NUMBERS or HUGE <= abs(number) <= LARGEST
 
     def _doubt_errors(self, names: dict[str, None], roles: ColumnRoles) -> None:
@@ -567,7 +598,7 @@ class _Planner:
         """Return columns of the first rows, (n_rows, n_columns), in which all have a number."""
         columns = [pc.cast(self.shown[name], pa.float64(), safe=False).to_numpy().astype(np.float64) for name in names]
         values: Array = np.column_stack(columns)
-        values[np.isin(values, self.options.na)] = np.nan
+        values[np.isin(values, self.no_numbers)] = np.nan
         complete: Array = values[np.isfinite(values).all(axis=1)]
         return complete
 
@@ -608,19 +639,21 @@ class _Planner:
         return errors if self.options.errors else {}
 
     def _bars(self, roles: ColumnRoles, values: list[str], ignored: dict[str, str]) -> dict[str, Bar]:
-        """Return errors of features, in units of these and as standard deviations."""
-        errors, known = {}, set(values)
+        """Return errors of features, in units of these and as standard deviations; add to the ignored columns."""
+        errors, known, is_used = {}, set(values), self.options.errors
         for feature, bar in roles.errors.items():
-            if not self.options.errors or feature not in known:
-                reason = "--no-errors" if not self.options.errors else f"errors of {feature!r}, which is not used"
+            if not is_used or feature not in known:
+                reason = f"errors of {feature!r}, which is not used" if is_used else "--no-errors"
                 ignored.update(dict.fromkeys(bar.columns, reason))
-                continue
-            is_margin = bar.factor == NINETY_PERCENT
-            factor = bar.factor * (1.0 if is_margin else self.options.factor)
-            errors[feature] = bar._replace(factor=factor * self._unit_factor(feature, bar))
-        if not self.options.errors:
-            ignored.update({column: "--no-errors" for column, _ in roles.limits.values()})
-            ignored.update({column: "--no-errors" for *_, column in roles.correlations})
+            elif self.n and all(self._kind(column) == "empty" for column in bar.columns):
+                ignored.update(dict.fromkeys(bar.columns, f"no value in the first {self.n} rows"))
+                self.notes.append(f"all errors of {quoted(feature)} are empty: it is taken as exact")
+            else:
+                factor = bar.factor if bar.factor == NINETY_PERCENT else bar.factor * self.options.factor
+                errors[feature] = bar._replace(factor=factor * self._unit_factor(feature, bar))
+        if not is_used:
+            unused = [*(column for column, _ in roles.limits.values()), *(column for *_, column in roles.correlations)]
+            ignored.update(dict.fromkeys(unused, "--no-errors"))
         return errors
 
     def _unit(self, name: str) -> str:
@@ -667,10 +700,10 @@ class _Planner:
     def _is_gone(self, name: str) -> Any:
         """Return where a column has no value."""
         column = self.shown[name]
-        if not self.options.na or pa.types.is_string(column.type):
+        if not self.no_numbers or pa.types.is_string(column.type):
             return pc.is_null(column)
         numbers = pc.cast(column, pa.float64(), safe=False)
-        return pc.or_(pc.is_null(column), pc.is_in(numbers, value_set=pa.array(self.options.na, pa.float64())))
+        return pc.or_(pc.is_null(column), pc.is_in(numbers, value_set=pa.array(self.no_numbers, pa.float64())))
 
     def _notes(self, roles: ColumnRoles, layout: Layout) -> list[str]:
         """Return what a user should know of the plan."""
@@ -707,31 +740,36 @@ class _Planner:
 
     def _rows(self, layout: Layout, ignored: dict[str, str]) -> list[ColumnPlan]:
         """Return the role of every column, in the order of the table."""
-        roles: dict[str, tuple[str, str]] = {name: (role, "") for name, role in self.alone.items()}
-        roles |= {name: ("value", "logarithm" if name in layout.log else "") for name in layout.values}
-        roles |= {name: ("category", ", ".join(map(_short, levels[:5])) + (", ..." if len(levels) > 5 else ""))
-                  for name, levels in layout.categories.items()}  # fmt: skip
-        for feature, bar in layout.errors.items():
-            for place, column in enumerate(bar.columns):
-                word = f"{('upper', 'lower')[place]} {bar.kind[:-1]}" if bar.kind in ("sides", "bounds") else bar.kind
-                scaled = "" if bar.factor == 1 or bar.kind == REPLICATES else f", times {bar.factor:.4g}"
-                role = "replicate" if bar.kind == REPLICATES else "error"
-                roles[column] = f"{role} of {feature}", word + scaled
-        for feature, (column, coding) in layout.limits.items():
-            roles[column] = f"limit flag of {feature}", {"-": "-1: upper", "+": "1: upper", "<": "<: upper"}[coding]
-        for one, other, column in layout.correlations:
-            roles[column] = f"correlation of {one} and {other}", ""
+        roles = {name: (role, "") for name, role in self.alone.items()} | dict(_used_roles(layout))
         for name, reason in ignored.items():
-            kind = reason.split(" ")[0] if reason in ("identifier", "position") or reason.startswith("flag") else ""
-            roles[name] = kind or "ignored", "" if kind == reason else reason
+            kind = reason.partition(" ")[0]
+            role = kind if reason in ("identifier", "position") or kind == "flag" else "ignored"
+            roles[name] = role, "" if role == reason else reason
         roles |= {name: ("DOUBTFUL", reason) for name, (reason, _) in self.doubtful.items()}
         default = "ignored", "not one of --features" if self.options.features else ""
-        counts = {name: self.shown[name].null_count for name in self.shown.column_names}
+        empty = {name: self.shown[name].null_count for name in self.shown.column_names}
         return [
-            ColumnPlan(name, *roles.get(name, default), self._unit(name), counts[name])
-            for name in self.table.columns
-            if name
+            ColumnPlan(name, *roles.get(name, default), self._unit(name), empty[name])
+            for name in filter(None, self.table.columns)
         ]
+
+
+def _used_roles(layout: Layout) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield the columns of a layout with their roles and reasons."""
+    for name in layout.values:
+        yield name, ("value", "logarithm" if name in layout.log else "")
+    for name, levels in layout.categories.items():
+        yield name, ("category", ", ".join([*map(_short, levels[:5]), *["..."] * (len(levels) > 5)]))
+    for feature, bar in layout.errors.items():
+        sides = ("upper ", "lower ") if bar.kind in ("sides", "bounds") else ("",)
+        scaled = "" if bar.factor == 1 or bar.kind == REPLICATES else f", times {bar.factor:.4g}"
+        role = "replicate" if bar.kind == REPLICATES else "error"
+        for side, column in zip(cycle(sides), bar.columns, strict=False):
+            yield column, (f"{role} of {feature}", f"{side}{bar.kind[:-1] if side else bar.kind}{scaled}")
+    for feature, (column, coding) in layout.limits.items():
+        yield column, (f"limit flag of {feature}", {"-": "-1: upper", "+": "1: upper", "<": "<: upper"}[coding])
+    for one, other, column in layout.correlations:
+        yield column, (f"correlation of {one} and {other}", "")
 
 
 def _tells(column: Any, labels: Any) -> bool:

@@ -98,7 +98,7 @@ def read_parts(
     (_check_nameless if sparse else _check_columns)(table, layout, target, keep)
     gaps, cells = _Gaps(table.name, layout, target), Cells(table.name, TableError)
     wanted = [*layout.numbers, *filter(None, [weighting])]
-    for numbers, columns in _cut(table.parts(wanted, others), most_rows):
+    for numbers, columns in _cut(table.parts(wanted, others, layout.words), most_rows):
         weights = _weights(numbers[:, -1], weighting, cells, gaps.n_rows) if weighting else None
         groups = _groups(columns[grouping], table.name, grouping, cells, gaps.n_rows) if grouping else None
         y = _labels(columns[target], table.place(target)) if target else None

@@ -44,7 +44,7 @@ LESS_MEMORY = {
 }
 
 # Modules of this package that register commands.
-MODULES = ("tables", "trials")
+MODULES = ("tables", "predictions", "trials")
 
 SETTINGS: dict[str, Any] = {
     "name": "gaussguru",
@@ -178,7 +178,7 @@ def warn(messages: Iterable[str]) -> None:
 
 def check_output(path: str, *, force: bool) -> None:
     """Raise before any work if a file cannot be written."""
-    from gaussguru._tables.files import TableError, check_writable  # noqa: PLC0415  imports much
+    from gaussguru._tables.files import TableError, check_writable
 
     if os.path.isfile(path) and not force:
         raise TableError(f"{path} exists; give --force to replace it")

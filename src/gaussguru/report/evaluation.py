@@ -1,7 +1,7 @@
 """The evaluation report: scores of a classifier on given data, and the effect of noise on the features."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
@@ -78,6 +78,7 @@ def evaluation_report(
     remeasure: float = 0.5,
     random_state: Any = 0,
     date: str | datetime | None = None,
+    feature_names: Sequence[str] | None = None,
 ) -> Report:
     """Return a report on the performance of a fitted classifier on some data, and on its robustness to noise.
 
@@ -110,6 +111,8 @@ def evaluation_report(
         Seed of noise that is drawn, if the model is not linear, or there are many classes and samples.
     date : str or datetime, default=None
         None is now.
+    feature_names : list of str, default=None
+        Names of the features where X has none.
 
     Returns
     -------
@@ -135,7 +138,7 @@ def evaluation_report(
     page.verdict()
     page.summary()
     page.confusion()
-    page.features()
+    page.features(feature_names)
     if isinstance(page, _CalibratedEvaluation):
         page.population()
         page.probabilities_by_errors()
@@ -270,14 +273,14 @@ class _Evaluation:
             ["log loss, errors ignored", f"{log_loss:.4f}", f"{base['log_loss']:.4f}", told],
         ]
 
-    def features(self) -> None:
+    def features(self, names: Sequence[str] | None) -> None:
         """Add the weights of features in a linear score."""
         try:
             weights = coefficients(self.model, self.samples).per_spread
         except (TypeError, ValueError):
             self.left_out["Weights of the features"] = f"{type(self.final).__name__} has no linear score of them"
             return
-        names = [str(name) for name in getattr(self.X, "columns", range(self.X.shape[1]))]
+        names = list(map(str, getattr(self.X, "columns", names or range(self.X.shape[1]))))
         size = np.abs(weights).max(axis=0)
         order = np.argsort(-size, kind="stable")[:FEATURES]
         classes = ["weight"] if len(weights) == 1 else [f"for {name}" for name in self.final.classes_]

@@ -136,7 +136,8 @@ class Report:
         self
         """
         rows = [list(row) for row in rows]
-        kinds = [' class="number"' if all(map(is_number, cells)) else "" for cells in zip(*rows, strict=True)]
+        columns = [[cell for cell in cells if cell != ""] for cells in zip(*rows, strict=True)]
+        kinds = [' class="number"' if all(map(is_number, cells)) else "" for cells in columns]
         kinds = kinds or [""] * len(header)
         head = "".join(f'<th scope="col"{kind}>{_shown(cell)}</th>' for kind, cell in zip(kinds, header, strict=True))
         lines = []

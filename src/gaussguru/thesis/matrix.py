@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer
 
-from gaussguru._guru.ball import AdversarialSVC
-from gaussguru._guru.linear import GuruClassifier
+from gaussguru import AdversarialSVC, GuruClassifier
 from gaussguru._utils.linalg import Array
 from gaussguru.plotting import style
 from gaussguru.thesis.problems import BINARY, ThesisProblem

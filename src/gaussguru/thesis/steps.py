@@ -14,7 +14,7 @@ from scipy.special import ndtr
 from sklearn.metrics.pairwise import linear_kernel
 from sklearn.svm import LinearSVC
 
-from gaussguru._guru.linear import GuruClassifier
+from gaussguru import GuruClassifier
 from gaussguru._utils.linalg import Array
 from gaussguru.certificates import norm_bound
 from gaussguru.losses import LOSSES

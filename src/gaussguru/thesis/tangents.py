@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from scipy import ndimage
 
-from gaussguru._guru.kernel import KernelGuruClassifier
-from gaussguru._guru.linear import GuruClassifier
+from gaussguru import GuruClassifier, KernelGuruClassifier
 from gaussguru._utils.linalg import Array
 from gaussguru.plotting import style
 from gaussguru.preprocessing import image_tangents

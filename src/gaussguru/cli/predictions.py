@@ -1,0 +1,338 @@
+"""The commands that use models: predict, evaluate and show.
+
+A refusal comes before the estimators are imported, in the functions that need them: this takes seconds.
+"""
+
+import errno
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+import typer
+
+from gaussguru._tables.files import FileLimits, TableError, write_tables, writing, written_format
+from gaussguru.cli.console import (
+    AsJson,
+    Force,
+    Quiet,
+    app,
+    busy,
+    cell,
+    check_output,
+    count,
+    say,
+    show_table,
+    talk,
+    tell,
+    warn,
+)
+from gaussguru.cli.options import (
+    File,
+    MaxUnpacked,
+    ModelFile,
+    Reading,
+    check_new_output,
+    limits_of,
+    parse_numbers,
+    with_options,
+)
+
+if TYPE_CHECKING:
+    from gaussguru._tables.model import Model
+    from gaussguru._tables.schema import Data, TablePart
+    from gaussguru.report.page import Report
+
+
+def _load(model: str, file: str | None, limits: FileLimits) -> "Model":
+    """Return a model, to be used on a file if one is given."""
+    if model == file == "-":
+        raise TableError("MODEL and FILE cannot both be standard input")
+    for path in filter(None, (model, file)):  # before the reader of models is imported
+        if path != "-" and not os.path.exists(path):
+            raise TableError(f"{path} cannot be read: {os.strerror(errno.ENOENT)}")
+    from gaussguru.models import read_model
+
+    return read_model(model, limits=limits)
+
+
+@app.command()
+@with_options
+def predict(
+    model: ModelFile,
+    file: File,
+    *,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="OUT", help="CSV, or Parquet by its name; - is standard output.")
+    ] = "-",
+    each: Annotated[
+        bool, typer.Option("--each", help="Add the probability of every class. Calibrated models always do.")
+    ] = False,
+    remeasure: Annotated[
+        float | None,
+        typer.Option(
+            metavar="FACTOR",
+            help="Add remeasure_gain: the expected drop in the error probability of the row if it is measured "
+            "again and its errors become FACTOR times as large, from 0 (exact) to 1. Measure the largest gains "
+            "first. Missing values stay missing.",
+        ),
+    ] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option(metavar="COL", help="Copy this column of FILE (an identifier) to the output.")
+    ] = None,
+    reading: Reading,
+    force: Force = False,
+    json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Predict every row of FILE, in order and in bounded memory.
+
+    Columns are found by name; others are ignored. The output has a label and its probability for each row.
+
+    A model that was fitted with error columns (error-bars) gives calibrated probabilities, which account for the errors
+    of the row and the overlap of the classes, and adds a column for each class.
+
+    Other models (guru) give the probability that noise, of the model and of the error columns, does not change the
+    label; flip_probability, that it does; and radius, the shortest displacement that changes the label, in units of
+    sigma. Kernels have no radius, and no probabilities for more than two classes.
+
+    Example: gaussguru predict stars.model new.csv --keep name -o classes.csv
+    """
+    talk.quiet = quiet
+    check_new_output(output, force=force, as_json=json)
+    loaded, kept = _load(model, file, reading.limits), keep or []
+    kind = "csv" if output == "-" else written_format(output)
+    if remeasure is not None:
+        _check_remeasure(loaded, remeasure)
+    names = loaded.column_names(each=each, remeasure=remeasure is not None)
+    types = {"label": _LABEL_TYPES[loaded.card["labels"]]} | dict.fromkeys(names[1:], pa.float64())
+    if clash := [name for name in kept if name in types]:
+        raise TableError(f"--keep {clash[0]} would have the name of a column of the prediction")
+    notes: list[str] = []
+    with closing(reading.open(file)) as table, busy("predicting") as status:
+
+        def tables() -> Iterator[dict[str, Any]]:
+            from gaussguru._tables.schema import read_parts
+
+            done = 0
+            rows = loaded.rows_together
+            for part in read_parts(table, loaded.layout, labels=False, keep=kept, most_rows=rows, notes=notes):
+                done += len(part.complete)
+                yield _predicted(loaded, part, types, each=each, remeasure=remeasure)
+                if status is not None:
+                    status.update(f"predicting: {done} rows", table.share)
+            if not done:
+                yield {name: pa.array([], types.get(name, pa.string())) for name in [*kept, *types]}
+
+        with writing(output, force=force) as out:
+            n_rows = write_tables(out, tables(), kind)
+        warn([*table.notes, *notes])
+    say(f"{table.name}: {count(n_rows, 'row')} predicted" + ("" if output == "-" else f", wrote {output}"))
+    if json:
+        tell({"rows": n_rows, "output": output, "columns": [*kept, *types]})
+
+
+_LABEL_TYPES = {"number": pa.int64(), "bool": pa.bool_(), "text": pa.string()}
+
+
+def _check_remeasure(model: "Model", factor: float) -> None:
+    """Raise before any work if gains of measuring again cannot be had."""
+    from gaussguru._tables.model import shrunk_errors
+
+    if not model.is_calibrated or not model.layout.has_errors:
+        raise TableError("--remeasure needs a model that was fitted to error columns, with --classifier error-bars")
+    shrunk_errors(np.zeros(1), factor)
+
+
+def _predicted(
+    model: "Model", part: "TablePart", types: dict[str, Any], *, each: bool, remeasure: float | None
+) -> dict[str, Any]:
+    """Return the columns of a prediction, empty for rows that are not complete."""
+    found = model.predict(part.X, part.X_err, each=each, remeasure=remeasure) if part.complete.any() else {}
+    columns = dict(part.kept)
+    for name, kind in types.items():
+        values = np.zeros(len(part.complete), dtype=found[name].dtype if found else np.float64)
+        if found:
+            values[part.complete] = found[name]
+            columns[name] = pa.array(values, kind, mask=~part.complete)
+        else:
+            columns[name] = pa.nulls(len(part.complete), kind)
+    return columns
+
+
+@app.command()
+@with_options
+def evaluate(
+    model: ModelFile,
+    file: File,
+    *,
+    noise_levels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LEVELS",
+            help="guru: standard deviations of added noise, as 0,0.1,1, in units of sigma (of the scaled features, if "
+            "they were scaled). Default: 0 to 1 times the spread of the features. error-bars: factors of the errors; "
+            "noise is added to match. Default: 1,1.5,2,3.",
+        ),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COL", help="Name the rows that are most wrong by this column (an identifier), too."),
+    ] = None,
+    report: Annotated[
+        str | None, typer.Option(metavar="HTML", help="Write a report with pictures and a model card.")
+    ] = None,
+    reading: Reading,
+    force: Force = False,
+    json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare predictions for FILE with its labels: accuracy, probabilities, robustness to noise.
+
+    Every row counts once: a column of weights that the fit used is not used here.
+
+    If the model was fitted to FILE, the first line says so. Then comes a verdict: better or worse than the class
+    frequencies, those of FILE, and whether the probabilities came true. Then come scores, beside those of the
+    frequencies; frequency, recall and confusions of
+    every class; and the rows that are most wrong, whose true class has the least probability.
+
+    Model with error columns (error-bars): expected accuracy is the accuracy that its probabilities promise. A
+    table compares it with the accuracy reached, separately for small, medium and large errors (a third of the rows
+    each; "size" is the median size of the errors: of --model linear in units of the overlap of the classes, else the
+    root of their mean share in the variance of the columns). The last table shows how the model does when all errors
+    are larger.
+
+    Other models (guru): expected accuracy is the accuracy under the errors of FILE or, if it has none, under the noise
+    of the model. The table shows the accuracy when noise of each level is added.
+
+    Example: gaussguru evaluate stars.model test.csv
+    """
+    talk.quiet = quiet
+    levels = None
+    if noise_levels is not None:
+        levels = parse_numbers(noise_levels, "--noise-levels must be numbers with commas between them")
+    if report == "-":
+        raise TableError("--report must be the name of a file; standard output has the evaluation")
+    if report is not None and keep:
+        raise TableError("--keep is not for --report, which names rows by their numbers: leave one of them out")
+    if report is not None:
+        check_output(report, force=force)
+    loaded = _load(model, file, reading.limits)
+    from gaussguru._tables.judging import evaluate_model
+    from gaussguru._tables.schema import read_all, read_parts
+
+    with closing(reading.open(file)) as table, busy("evaluating") as status:
+        # A report looks at the samples more than once; else they pass by in parts.
+        whole = None if report is None else read_all(table, loaded.layout)
+        rows = loaded.rows_together
+        notes: list[str] = []
+        given = read_parts(table, loaded.layout, labels=True, keep=keep or (), most_rows=rows, notes=notes)
+        parts = given if whole is None else [whole]
+        n_rows, used = 0, _UsedRows()
+
+        def samples() -> Iterator[Any]:
+            nonlocal n_rows
+            for part in parts:
+                n_rows += part.n_rows
+                used.add(part)
+                if status is not None:
+                    status.update(f"evaluating: {n_rows} rows", table.share)
+                yield part.X, part.X_err, loaded.labels(part.y, table.name)
+
+        result = evaluate_model(loaded, samples(), levels)
+        warn(table.notes)
+        if "most_wrong" in result:
+            result["most_wrong"] = used.named(**result["most_wrong"])
+        result = {"verdict": result.pop("verdict"), "rows": result.pop("rows"), "rows_left_out": 0} | result
+        result["rows_left_out"] = n_rows - result["rows"]
+        warn(notes)
+        known, digest = loaded.card.get("data", {}).get("sha256"), table.sha256()
+        # That of a file that was read in parts is one of the digests of all files.
+        result["training_rows"] = known in (digest, hashlib.sha256(digest.encode()).hexdigest())
+        if whole is not None and report is not None:
+            page = _report(loaded, whole, result, title=f"{model} on {file}", sha256=digest)
+            with writing(report, force=force) as out:
+                out.write(page.html().encode())
+            say(f"wrote {report}")
+    if json:
+        tell({"model": model, "file": file, **result})
+        return
+    _print_evaluation(result)
+
+
+# Classes whose confusions are printed; JSON has all of them.
+MOST_CONFUSIONS = 15
+
+
+class _UsedRows:
+    """The numbers in the file, from 1, of rows that were evaluated, and kept columns of them."""
+
+    def __init__(self) -> None:
+        self.numbers, self.kept, self.n_rows = list[Any](), list[dict[str, Any]](), 0
+
+    def add(self, part: "TablePart | Data") -> None:
+        """Add the rows of a part; a whole table may have lost rows, which are then counted without them."""
+        from gaussguru._tables.schema import TablePart
+
+        complete = part.complete if isinstance(part, TablePart) else np.ones(len(part.y), dtype=bool)
+        self.numbers.append(self.n_rows + 1 + np.flatnonzero(complete))
+        self.kept.append(part.kept if isinstance(part, TablePart) else {})
+        self.n_rows += len(complete)
+
+    def named(self, row: list[int], **columns: list[Any]) -> dict[str, list[Any]]:
+        """Return columns on some rows, given by their places among those that were evaluated, with their names."""
+        numbers = np.concatenate(self.numbers)[row]
+        kept = {
+            name: [pa.chunked_array([part[name] for part in self.kept])[int(number) - 1].as_py() for number in numbers]
+            for name in self.kept[0]
+        }
+        return {"row": numbers.tolist(), **kept, **columns}
+
+
+def _print_evaluation(result: dict[str, Any]) -> None:
+    """Print the verdict, scores beside those of the class frequencies, and tables."""
+    curve, baseline = result.pop("robustness"), result.pop("baseline")
+    tables = [result.pop(name, None) for name in ("classes", "reliability", "most_wrong")]
+    if len(tables[0]["class"]) > MOST_CONFUSIONS:
+        tables[0] = {name: values for name, values in tables[0].items() if not name.startswith("as ")}
+    method = curve.pop("method")
+    if method == "analytic":
+        curve = {name: values for name, values in curve.items() if name != "error" or any(values)}
+    curve = {"standard_error" if name == "error" else name: values for name, values in curve.items()}
+    if result.pop("training_rows"):
+        print("The model was fitted to this file: its scores promise too much for other rows.\n")
+    print(f"{result.pop('verdict')}\n")
+    for name, value in result.items():
+        beside = f"   class frequencies {cell(baseline[name])}" if name in baseline and value is not None else ""
+        print(f"{name.replace('_', ' '):18}{cell(value) or 'none'}{beside}")
+    for table in (*tables, curve):
+        if table:
+            print()
+            show_table({name.replace("_", " "): values for name, values in table.items()})
+
+
+def _report(model: "Model", data: "Data", result: dict[str, Any], *, title: str, sha256: str) -> "Report":
+    """Return a report of what an evaluation found, in the same units, and of what the model was fitted to."""
+    from gaussguru.report import evaluation_report
+
+    samples, y = model.seen(data.X, data.X_err), model.labels(data.y, data.name)
+    levels = result["robustness"]["noise_level"]
+    how: dict[str, Any] = {"noise_levels": levels, "absolute": True, "feature_names": model.layout.features}
+    page = evaluation_report(model.classifier, samples, y, title=title, **how)
+    groups = {name: value for name, value in model.card.items() if isinstance(value, dict)}
+    others = {name: value for name, value in model.card.items() if name not in groups}
+    page.heading("Trained on").text(
+        "Above, features are in the units of the classifier: "
+        + ("scaled to standard deviation 1 in the training data" if model.card.get("scaled") else "not scaled")
+        + f". The evaluated file has {data.n_rows} rows and the SHA-256 {sha256}."
+    )
+    return page.card({"model": others, **groups})
+
+
+@app.command()
+def show(model: ModelFile, max_unpacked: MaxUnpacked = 100) -> None:
+    """Print the card of a model as JSON: its columns, data, parameters, proof and versions."""
+    tell(_load(model, None, limits_of(unpacked=max_unpacked)).card)
