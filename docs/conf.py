@@ -120,6 +120,8 @@ SINGLE = (
     "install",
     "quickstart",
     "how_it_works",
+    "robust_loss",
+    "true_values",
     "theory",
     "comparison",
     "benchmarks",

@@ -155,6 +155,11 @@ def test_links_of_the_package_have_an_address_or_are_text():
     assert not re.search(r"\]\((?!https:)", whole)
 
 
+def test_every_page_of_the_guide_has_a_figure():
+    pages = [path for path in (DOCS / "guide").glob("*.md") if path.name != "index.md"]
+    assert [named(path) for path in pages if "```{figure}" not in path.read_text(encoding="utf-8")] == []
+
+
 def test_pictures_are_small():
     assert all(path.stat().st_size < 100_000 for kind in ("*.png", "*.svg") for path in DOCS.glob(kind))
 

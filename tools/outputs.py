@@ -51,8 +51,8 @@ def printed(page: Path) -> Iterator[tuple[str, str]]:
 def same(told: str, found: str) -> bool:
     """Whether two outputs have the same words, and numbers that differ by rounding on another machine at most.
 
-    Numbers with decimals may differ by two units of the last one, or by 2 %, percentages by 2, those with an exponent by
-    a factor of 3; others are equal.
+    Numbers with decimals may differ by two units of the last one, or by 2 %, percentages by 2, those with an
+    exponent by a factor of 3; others are equal.
     """
     if NUMBER.sub("", "".join(told.split())) != NUMBER.sub("", "".join(found.split())):
         return False
