@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import tomllib
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,34 @@ def test_packages_import_lower_layers_only(path):
 def test_no_module_imports_itself_through_others():
     graph = {module_name(path): {other for other in imports(path, typing=False) if other in NAMES} for path in MODULES}
     graphlib.TopologicalSorter({name: others - {"gaussguru"} for name, others in graph.items()}).prepare()
+
+
+def test_a_class_name_is_in_one_module():
+    names = [
+        node.name
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert [name for name, count in Counter(names).items() if count > 1] == []
+
+
+def documented_names():
+    """Return the names that the reference lists, by the module that it names for them."""
+    names, module = defaultdict(list), None
+    for line in (HERE / "docs" / "api" / "index.rst").read_text(encoding="utf-8").splitlines():
+        if line.startswith(".. currentmodule:: "):
+            module = line.split()[-1]
+        elif module and re.fullmatch(r"   [A-Za-z_]\w*", line):
+            names[module].append(line.strip())
+    return names
+
+
+@pytest.mark.parametrize("name", ["gaussguru", *(f"gaussguru.{name}" for name in gaussguru._MODULES)])
+def test_the_reference_lists_all_public_names(name):
+    """Names that the package exports, too, are listed there."""
+    names, public = documented_names(), importlib.import_module(name).__all__
+    assert sorted(names[name]) == sorted(set(public) - (set() if name == "gaussguru" else set(gaussguru.__all__)))
 
 
 def test_a_wheel_is_tried_by_the_example_of_the_landing_page():

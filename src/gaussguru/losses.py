@@ -28,6 +28,8 @@ from scipy.special import entr, logit, ndtri, xlog1py
 from gaussguru._native import _binding
 from gaussguru._utils.linalg import Array
 
+__all__ = ["Gaussian", "Logistic", "Loss", "Moment", "Quadratic", "check_loss"]
+
 Terms = tuple[Array, Array, Array]
 
 ROOT = math.sqrt(2 * math.pi)

@@ -24,6 +24,8 @@ from scipy.linalg.lapack import dtrtri
 
 from gaussguru._utils.linalg import EPS, Array, diagonal, norm
 
+__all__ = ["Axis", "Covariance", "Isotropic", "Noise", "PerFeature"]
+
 # The largest asymmetry of a covariance, and the least negative eigenvalue, that count as rounding (of correlations).
 ROUNDING = 1e-10
 # Coefficients are tied with the largest up to this relative difference.

@@ -13,7 +13,9 @@ from gaussguru._rows.streams import Part
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import Limits, LowRank
 from gaussguru.population import Deconvolve
-from gaussguru.sources import Arrays, Fields, Mapped, SplitSource, Stream, Table, reading
+from gaussguru.sources import Arrays, Stream, Table, reading
+from gaussguru.sources.base import Fields, Mapped
+from gaussguru.sources.split import SplitSource
 
 pa = pytest.importorskip("pyarrow")
 import pyarrow.parquet  # noqa: E402

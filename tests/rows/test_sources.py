@@ -19,7 +19,8 @@ from gaussguru._rows.rows import Rows
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.losses import LOSSES
 from gaussguru.population import Deconvolve
-from gaussguru.sources import Arrays, Fields, Stream, Table, save_predictions, subsample
+from gaussguru.sources import Arrays, Stream, Table, save_predictions, subsample
+from gaussguru.sources.base import Fields
 
 pa = pytest.importorskip("pyarrow")
 import pyarrow.compute  # noqa: E402

@@ -52,7 +52,8 @@ from gaussguru._utils.frames import as_numbers, is_frame
 from gaussguru._utils.linalg import Array, Intercept
 from gaussguru.losses import resolve_loss
 from gaussguru.noise import NOISES
-from gaussguru.sources import Fields, as_source
+from gaussguru.sources.base import Fields
+from gaussguru.sources.reading import as_source
 
 
 class CollapseWarning(UserWarning):

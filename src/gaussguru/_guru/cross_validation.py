@@ -20,7 +20,9 @@ from gaussguru._utils.checks import check_jobs
 from gaussguru._utils.linalg import SAME, Array
 from gaussguru._utils.stages import stage
 from gaussguru.losses import Loss
-from gaussguru.sources import Source, as_source, subsample
+from gaussguru.sources import subsample
+from gaussguru.sources.base import Source
+from gaussguru.sources.reading import as_source
 
 
 class GuruClassifierCV(GuruClassifier):

@@ -28,7 +28,8 @@ from gaussguru._rows.validation import (
 from gaussguru._utils.linalg import Array
 from gaussguru.losses import Loss, resolve_loss
 from gaussguru.noise import QuadraticNoise, resolve_noise
-from gaussguru.sources import Fields, Opened, Reading, Source, as_source
+from gaussguru.sources.base import Fields, Source
+from gaussguru.sources.reading import Opened, Reading, as_source
 
 # Up to so many columns BLAS uses one thread by itself.
 SMALL = 64

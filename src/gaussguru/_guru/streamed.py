@@ -45,7 +45,8 @@ from gaussguru._utils.blocks import MOST_STORED
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array, Index
 from gaussguru._utils.moments import FeatureMoments
-from gaussguru.sources import Fields, Opened, Reading, Source, as_source, needed, stacked
+from gaussguru.sources.base import Fields, Source, needed
+from gaussguru.sources.reading import Opened, Reading, as_source, stacked
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 

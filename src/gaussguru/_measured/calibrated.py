@@ -44,7 +44,9 @@ from gaussguru._utils.blocks import row_blocks
 from gaussguru._utils.checks import check_flag, check_jobs, outside
 from gaussguru._utils.frames import is_frame, take_rows, unmasked
 from gaussguru._utils.linalg import Array, Index
-from gaussguru.sources import Fields, as_source, subsample
+from gaussguru.sources import subsample
+from gaussguru.sources.base import Fields
+from gaussguru.sources.reading import as_source
 
 
 def score_moments(estimator: Any, X: Any, X_err: Any = None, *, rooted: bool = False) -> tuple[Array, Array, Array]:

@@ -43,7 +43,9 @@ from gaussguru._utils.checks import (
 from gaussguru._utils.frames import as_numbers, column_names, is_frame, like
 from gaussguru._utils.linalg import Array
 from gaussguru._utils.stages import stage
-from gaussguru.sources import Fields, Mapped, Reading, Source, SplitSource, as_source, drawn
+from gaussguru.sources.base import Fields, Mapped, Source
+from gaussguru.sources.reading import Reading, as_source, drawn
+from gaussguru.sources.split import SplitSource
 
 # Values with errors above this many spreads of their feature are left out of the fit of a population.
 UNINFORMATIVE = 10.0

@@ -51,7 +51,9 @@ from gaussguru._utils.checks import check_choice, check_count, check_flag, check
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array, Index
 from gaussguru._utils.stages import stage
-from gaussguru.sources import Fields, Mapped, Source, as_source, subsample
+from gaussguru.sources import subsample
+from gaussguru.sources.base import Fields, Mapped, Source
+from gaussguru.sources.reading import as_source
 
 # Attributes of a linear model, and of a pool, that a fit of the other kind removes.
 OF_A_MODEL = (
@@ -648,9 +650,9 @@ def first_copies(X: Array) -> Index:
     n, d = X.shape
     keys = np.zeros(n, dtype=np.uint64)
     factors = np.random.default_rng(0).integers(2**63, size=d, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-    for column, factor in zip(X.T, factors, strict=True):
+    for j, column in enumerate(X.T):
         bits = (np.where(np.isnan(column), 0.0, column) + 0.0).view(np.uint64)  # -0.0 is 0.0
-        keys += (bits ^ bits >> np.uint64(32)) * factor
+        keys += (bits ^ bits >> np.uint64(32)) * factors[j]
     _, first, sample, copies = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
     if len(first) == n:
         return np.arange(n)

@@ -43,7 +43,7 @@ from gaussguru._rows.threads import n_threads
 from gaussguru._utils.checks import outside
 from gaussguru._utils.linalg import Array, Index, log_sum
 from gaussguru._utils.stages import Timed
-from gaussguru.sources import stacked
+from gaussguru.sources.reading import stacked
 
 # Numbers of trees to which boosting grows, one after the other: a fit bins the features anew. It ends where the last
 # quarter of the trees did not lower the log loss of held-out samples.

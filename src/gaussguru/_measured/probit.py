@@ -22,7 +22,8 @@ from gaussguru._rows.threads import block_map
 from gaussguru._rows.validation import Samples, check_samples
 from gaussguru._utils.checks import check_count, check_flag, check_jobs, check_real, outside
 from gaussguru._utils.linalg import LOST, Array, Intercept, diagonal
-from gaussguru.sources import Fields, Reading, Source, as_source
+from gaussguru.sources.base import Fields, Source
+from gaussguru.sources.reading import Reading, as_source
 
 
 class ProbitFit(NamedTuple):

@@ -38,7 +38,8 @@ from gaussguru._utils.checks import ParameterError
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array
 from gaussguru.preprocessing import WithErrors
-from gaussguru.sources import Arrays, Mapped, Source
+from gaussguru.sources import Arrays
+from gaussguru.sources.base import Mapped, Source
 
 __all__ = ["CLASSIFIERS", "MODELS", "TrainingRows", "fit_model", "path_table", "split_rows"]
 

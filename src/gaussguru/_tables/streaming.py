@@ -24,7 +24,8 @@ from gaussguru._tables.fitting import Moments, TrainingRows, used_rows
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.schema import checked_frame, deviations, read_parts
 from gaussguru._utils.linalg import EPS, Array
-from gaussguru.sources import Arrays, Dask, needed
+from gaussguru.sources import Arrays, Dask
+from gaussguru.sources.base import needed
 
 # Bytes of a table beyond which it is not read into memory, and the part of the memory that it may take there: a fit
 # needs two to three times as much.

@@ -98,7 +98,7 @@ def limits_of(columns: int | None = None, line: float = 16, unpacked: float = 10
 
 
 @dataclass(frozen=True)
-class Reading:
+class InputOptions:
     """How a table is read."""
 
     format: str | None = option(

@@ -32,9 +32,9 @@ from gaussguru.cli.console import (
 )
 from gaussguru.cli.options import (
     File,
+    InputOptions,
     MaxUnpacked,
     ModelFile,
-    Reading,
     check_new_output,
     limits_of,
     parse_numbers,
@@ -83,7 +83,7 @@ def predict(
     keep: Annotated[
         list[str] | None, typer.Option(metavar="COL", help="Copy this column of FILE (an identifier) to the output.")
     ] = None,
-    reading: Reading,
+    reading: InputOptions,
     force: Force = False,
     json: AsJson = False,
     quiet: Quiet = False,
@@ -185,7 +185,7 @@ def evaluate(
     report: Annotated[
         str | None, typer.Option(metavar="HTML", help="Write a report with pictures and a model card.")
     ] = None,
-    reading: Reading,
+    reading: InputOptions,
     force: Force = False,
     json: AsJson = False,
     quiet: Quiet = False,

@@ -37,8 +37,8 @@ from gaussguru.cli.options import (
     File,
     FitOptions,
     GuruOptions,
+    InputOptions,
     LinearOptions,
-    Reading,
     Target,
     check_new_output,
     given_options,
@@ -59,7 +59,7 @@ def columns(
     *,
     target: Target = None,
     chosen: ColumnOptions,
-    reading: Reading,
+    reading: InputOptions,
     json: AsJson = False,
 ) -> None:
     """Show the plan of FILE: what 'gaussguru fit' with these options would take every column for.
@@ -111,7 +111,7 @@ def fit(
     guru: GuruOptions,
     chosen: ColumnOptions,
     fitting: FitOptions,
-    reading: Reading,
+    reading: InputOptions,
     test_size: Annotated[
         float | None,
         typer.Option(
@@ -221,7 +221,7 @@ def _fit_in_memory(
 
 
 def _fit_streamed(
-    files: list[str], layout: Layout, kind: str, dask: str | None, reading: Reading, parameters: dict[str, Any]
+    files: list[str], layout: Layout, kind: str, dask: str | None, reading: InputOptions, parameters: dict[str, Any]
 ) -> tuple["Model", str, str | None]:
     """Return a model of files that are read in parts, what was read in words, and their digest where it is known."""
     from gaussguru._tables.fitting import fit_model
@@ -342,7 +342,7 @@ def path(
     linear: LinearOptions,
     chosen: ColumnOptions,
     fitting: FitOptions,
-    reading: Reading,
+    reading: InputOptions,
     force: Force = False,
     json: AsJson = False,
     quiet: Quiet = False,

@@ -24,31 +24,10 @@ True
 """
 
 from gaussguru.sources.arrays import Arrays
-from gaussguru.sources.base import Fields, Mapped, Source, needed
 from gaussguru.sources.blocks import Stream
 from gaussguru.sources.dask_parts import Dask
-from gaussguru.sources.reading import MOST_DRAWN, Opened, Reading, Subsample, as_source, drawn, stacked, subsample
+from gaussguru.sources.reading import subsample
 from gaussguru.sources.saving import save_predictions
-from gaussguru.sources.split import SplitSource
 from gaussguru.sources.tables import Table
 
-__all__ = [
-    "MOST_DRAWN",
-    "Arrays",
-    "Dask",
-    "Fields",
-    "Mapped",
-    "Opened",
-    "Reading",
-    "Source",
-    "SplitSource",
-    "Stream",
-    "Subsample",
-    "Table",
-    "as_source",
-    "drawn",
-    "needed",
-    "save_predictions",
-    "stacked",
-    "subsample",
-]
+__all__ = ["Arrays", "Dask", "Stream", "Table", "save_predictions", "subsample"]
