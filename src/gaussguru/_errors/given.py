@@ -222,6 +222,15 @@ class Components:
     population : distribution of the true values, as :class:`gaussguru.population.Deconvolve` finds it
     exact : array of shape (n_samples, n_exact), default=None
         Features without error, after those of the population.
+
+    Examples
+    --------
+    >>> from gaussguru.datasets import make_measured
+    >>> from gaussguru.population import Deconvolve
+    >>> data = make_measured(200, 2, random_state=0)
+    >>> posterior = Deconvolve(2).fit(data.X, data.X_err).transform(data.X, data.X_err)
+    >>> posterior.components.n_components
+    2
     """
 
     rows: Any

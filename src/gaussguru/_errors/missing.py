@@ -77,6 +77,14 @@ class Population:
         Means of the true values, and standard deviations of the measured ones.
     covariance : array of shape (n_features, n_features), default=None
         Covariance of the true values; None: uncorrelated features with these spreads.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gaussguru.errors import Population
+    >>> X, X_err = Population(np.zeros(2), np.ones(2)).fill(np.array([[3.0, np.nan]]), np.array([[0.5, np.inf]]))
+    >>> X.tolist(), X_err.tolist()
+    ([[3.0, 0.0]], [[0.5, 1.0]])
     """
 
     means: Array

@@ -647,12 +647,12 @@ def first_copies(X: Array) -> Index:
     Rows are of one sample if they are equal, and no other row has their values of at least two features. So rows that
     are equal because all values are coarse, or few, count as different samples.
     """
-    n, d = X.shape
+    n = len(X)
     keys = np.zeros(n, dtype=np.uint64)
-    factors = np.random.default_rng(0).integers(2**63, size=d, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-    for j, column in enumerate(X.T):
+    rng = np.random.default_rng(0)
+    for column in X.T:
         bits = (np.where(np.isnan(column), 0.0, column) + 0.0).view(np.uint64)  # -0.0 is 0.0
-        keys += (bits ^ bits >> np.uint64(32)) * factors[j]
+        keys += (bits ^ bits >> np.uint64(32)) * np.uint64(2 * int(rng.integers(2**63)) + 1)
     _, first, sample, copies = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
     if len(first) == n:
         return np.arange(n)

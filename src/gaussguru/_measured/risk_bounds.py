@@ -51,6 +51,13 @@ class RiskBound:
         The risk that is bounded, in words.
     assumption : str
         What must be true, in words.
+
+    Examples
+    --------
+    >>> from gaussguru.robustness import RiskBound
+    >>> one = RiskBound(0.2, 0.1, 500, 1.0, "sigma", 0.95, "the label is wrong", "samples are independent")
+    >>> f"at most {one.bound:.0%} with confidence {one.confidence:.0%}"
+    'at most 20% with confidence 95%'
     """
 
     bound: float
