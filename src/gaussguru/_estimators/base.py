@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._data.em import population_of
 from gaussguru._data.rows import linear_scores
+from gaussguru._data.streams import with_registers
 from gaussguru._data.threads import block_map
 from gaussguru._errors import Population, check_products, has_unmeasured, split_errors
 from gaussguru._estimators.problem import Posed
@@ -86,7 +87,7 @@ class OrUnchanged:
             # A fit changes NumPy's error state, part of the context, and scikit-learn's settings for a while: an
             # interrupt may leave them changed.
             with Settings():
-                return copy_context().run(train, *data)
+                return copy_context().run(with_registers, train, *data)
         except BaseException:
             self.__dict__ = before
             raise
