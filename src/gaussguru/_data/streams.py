@@ -411,12 +411,10 @@ class LocalParts:
                 break
 
     def _streamed(self) -> Iterator[Part]:
-        """Yield the parts of the stream, numbered and checked against earlier passes."""
+        """Yield the parts of the stream, numbered; their source compares them with earlier passes."""
         assert self.stream is not None
-        n_parts = 0
-        for n_parts, part in enumerate(self.stream(), 1):
-            yield self.register.checked(part._replace(number=n_parts - 1), n_parts - 1)
-        self.register.ended(n_parts)
+        for number, part in enumerate(self.stream()):
+            yield part._replace(number=number)
 
 
 # --- survey -------------------------------------------------------------------------------------------------
