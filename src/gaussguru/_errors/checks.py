@@ -22,14 +22,17 @@ def check_errors(X_err: Any, X: Any, map: Any = map) -> Errors:
 
     Infinite errors must have been replaced before (:class:`Population`).
     """
-    _check_squares(X_err)
+    if not isinstance(X_err, Limits):
+        _check_squares(X_err)
     return _errors_of(X_err, X, map)
 
 
 def check_products(X_err: Any, X: Any) -> Errors:
     """Return error bars for variances and products alone: :func:`check_errors` without computing roots."""
+    if not _are_covariances(X_err):
+        return check_errors(X_err, X)
     _check_squares(X_err)
-    return Covariances(X_err) if _are_covariances(X_err) else _errors_of(X_err, X)
+    return Covariances(X_err)
 
 
 def check_causes(X_err: Any, X: Any) -> Errors:
@@ -45,15 +48,12 @@ def _are_covariances(X_err: Any) -> bool:
 
 
 def _check_squares(X_err: Any) -> None:
-    """Raise unless the squares of finite errors are numbers."""
-    parts = (X_err.factors, X_err.std) if isinstance(X_err, LowRank) else (getattr(X_err, "err", X_err),)
-    for part in parts:
-        values = part.data if sp.issparse(part) else part
-        if values is None or not values.size:
-            continue
-        largest = float(np.max(np.abs(values), where=np.isfinite(values), initial=0.0))
-        largest = math.sqrt(largest) if values.ndim == 3 and not isinstance(X_err, LowRank) else largest
-        if largest > LARGEST:
+    """Raise if the square of a finite error is no number."""
+    for part in (X_err.factors, X_err.std) if isinstance(X_err, LowRank) else (X_err,):
+        values = np.asarray(part.data if sp.issparse(part) else 0.0 if part is None else part)
+        largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))  # without a copy
+        largest = math.sqrt(largest) if part is X_err and values.ndim == 3 else largest
+        if LARGEST < largest < math.inf:
             raise ValueError(
                 f"X_err must hold errors whose squares do not overflow, at most {LARGEST:g}; got {largest:.3g}: use "
                 "infinity for values that were not measured"
