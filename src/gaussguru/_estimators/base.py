@@ -420,7 +420,8 @@ class GuruEstimator(Classifier):
         treats the noise of the scores as independent with equal variances; ``s^2`` is half the mean variance of the
         differences of two scores. So the predicted class always has the highest probability. For the exact
         probabilities under correlated noise see :func:`gaussguru.robustness.class_probabilities`. Without noise the
-        predicted class has probability 1; ties are shared.
+        predicted class has probability 1; ties are shared. As an error grows the classes become equally probable. At
+        infinity the probabilities jump: a value that was not measured is filled from the population of the fit.
 
         Parameters
         ----------
