@@ -21,7 +21,7 @@ from support.common import with_and_without
 from support.data import MEASURED, clouds, groups, measured
 from support.error_bars import bars, conditional, covariances, every_form, matrices, value
 
-from gaussguru import CollapseWarning, GuruClassifier
+from gaussguru import CollapseWarning, GuruClassifier, KernelGuruClassifier
 from gaussguru._errors import Combined, Covariances, Diagonal, Factored, PerSample, check_errors, finite_least
 from gaussguru._guru.problems.protocol import MAX_UNKNOWNS
 from gaussguru.errors import LowRank, Measured, Population
@@ -440,6 +440,27 @@ def test_the_length_in_equal_errors_is_that_of_their_covariance(rank, independen
     Sigma = F @ F.T + np.diag(std**2 + isotropic**2)
     expected = np.sqrt(v @ np.linalg.solve(Sigma, v)) / 5
     assert errors.length(v, errors.roots(t), 5 * isotropic) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("form", ["values", "covariances", "low rank", "csr"])
+@pytest.mark.parametrize("model", [GuruClassifier(0.3), KernelGuruClassifier(0.1)], ids=["linear", "kernel"])
+def test_errors_whose_squares_overflow_are_refused(model, form):
+    """Probabilities would be those of a score of NaN or of 1e160, after warnings of NumPy."""
+    rng = np.random.default_rng(0)
+    X, y, size = rng.standard_normal((40, 2)), np.arange(40) % 2, 0.2 if form == "covariances" else 0.5
+
+    def errors(largest):
+        E = np.full((40, 2), 0.3)
+        E[7, 1] = largest
+        if form == "covariances":
+            return np.minimum(E, 1e153)[:, :, np.newaxis] ** 2 * np.eye(2)
+        return LowRank(E[:, :, np.newaxis]) if form == "low rank" else sp.csr_array(E) if form == "csr" else E
+
+    model = clone(model).fit(X, y, X_err=errors(size))
+    for huge in (1e153, 1e200):
+        for call in (model.predict_proba, lambda X, X_err: clone(model).fit(X, y, X_err=X_err)):
+            with pytest.raises(ValueError, match="X_err must hold errors whose squares do not overflow"):
+                call(X, X_err=errors(huge))
 
 
 @pytest.mark.parametrize("wrong", ["columns", "rows", "names"])

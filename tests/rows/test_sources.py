@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from gaussguru import CollapseWarning, GuruClassifier, GuruClassifierCV, sigma_max
+from gaussguru import CollapseWarning, ErrorBarClassifier, GuruClassifier, GuruClassifierCV, sigma_max
 from gaussguru._rows import streams
 from gaussguru._rows.rows import Rows
 from gaussguru.calibration import CalibratedWithErrorsCV
@@ -319,17 +319,35 @@ def test_stream_that_changes_between_passes(how, kind, later):
     assert not hasattr(model, "coef_")
 
 
-def test_stream_that_changes_under_other_estimators():
+OTHERS = {
+    "search": lambda: GuruClassifierCV([0.1, 0.3], cv=2),
+    "population": Deconvolve,
+    "calibrated": lambda: CalibratedWithErrorsCV(GuruClassifier(0.3), cv=2),
+    "linear": lambda: ErrorBarClassifier(model="linear", n_components=1, cv=2, n_jobs=1),
+    "pool": lambda: ErrorBarClassifier(model="population", cv=2, n_jobs=1),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_stream_that_changes_under_other_estimators(name):
+    """Also between the passes of their steps, such as the subsample, the population and the classifier."""
     X, y = samples(n=1000, d=3)
-    for model in (GuruClassifierCV([0.1, 0.3], cv=2), Deconvolve(), CalibratedWithErrorsCV(GuruClassifier(0.3), cv=2)):
+
+    def fit(later):
         passes = itertools.count()
 
-        def given(passes=passes):
-            n = 1000 - 100 * next(passes)
+        def given():
+            n = 900 if next(passes) >= later else 1000
             return [(X[k : k + 100], y[k : k + 100], None, np.full(100, 0.1)) for k in range(0, n, 100)]
 
+        OTHERS[name]().fit(Stream(given), None)
+        return next(passes)
+
+    n_passes = fit(np.inf)
+    assert n_passes >= 2
+    for later in {1, n_passes // 2, n_passes - 1}:
         with pytest.raises(ValueError, match="X changed while it was read: it had 10 partitions and has 9 now"):
-            model.fit(Stream(given), None)
+            fit(later)
 
 
 def rewritten(path, how, mtime):

@@ -7,7 +7,7 @@ give errors; ``parse`` checks all forms and turns them into a few; ``samples`` h
 """
 
 from gaussguru._errors.arrays import ROUNDING, any_roots, finite_least
-from gaussguru._errors.checks import check_causes, check_errors, check_products
+from gaussguru._errors.checks import LARGEST, check_causes, check_errors, check_products
 from gaussguru._errors.correlated import Combined, Covariances, Factored
 from gaussguru._errors.forms import Errors, Roots
 from gaussguru._errors.given import AffineComponents, Asymmetric, Components, Limits, LowRank, with_more
@@ -37,6 +37,7 @@ from gaussguru._errors.samples import PLAIN_ONLY, Measured, MeasuredNumber, meas
 from gaussguru._errors.sparse import SparseFactors
 
 __all__ = [
+    "LARGEST",
     "LEAST",
     "PLAIN_ONLY",
     "ROUNDING",

@@ -1,5 +1,6 @@
 """Make :class:`Errors`, the forms that problems compute with, of parsed error bars."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,55 @@ from gaussguru._errors.given import Limits, LowRank
 from gaussguru._errors.independent import Diagonal, PerSample
 from gaussguru._errors.missing import has_unmeasured
 
+# Largest error: sums of squares of larger ones would overflow.
+LARGEST = 1e150
+
 
 def check_errors(X_err: Any, X: Any, map: Any = map) -> Errors:
     """Return the error bars of X as problems compute with them, from parsed ones; ``map`` maps blocks of rows.
 
     Infinite errors must have been replaced before (:class:`Population`).
     """
+    if not isinstance(X_err, Limits):
+        _check_squares(X_err)
+    return _errors_of(X_err, X, map)
+
+
+def check_products(X_err: Any, X: Any) -> Errors:
+    """Return error bars for variances and products alone: :func:`check_errors` without computing roots."""
+    if not _are_covariances(X_err):
+        return check_errors(X_err, X)
+    _check_squares(X_err)
+    return Covariances(X_err)
+
+
+def check_causes(X_err: Any, X: Any) -> Errors:
+    """Return error bars for which :meth:`Errors.moved` of a sample does not depend on other samples.
+
+    All roots are :func:`semidefinite_roots`; :func:`check_errors` uses Cholesky factors in some blocks of samples.
+    """
+    return _errors_of(LowRank(semidefinite_roots(X_err)) if _are_covariances(X_err) else X_err, X)
+
+
+def _are_covariances(X_err: Any) -> bool:
+    return not isinstance(X_err, LowRank | Limits) and X_err.ndim == 3 and not has_unmeasured(X_err)
+
+
+def _check_squares(X_err: Any) -> None:
+    """Raise if the square of a finite error is no number."""
+    for part in (X_err.factors, X_err.std) if isinstance(X_err, LowRank) else (X_err,):
+        values = np.asarray(part.data if sp.issparse(part) else 0.0 if part is None else part)
+        largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))  # without a copy
+        largest = math.sqrt(largest) if part is X_err and values.ndim == 3 else largest
+        if LARGEST < largest < math.inf:
+            raise ValueError(
+                f"X_err must hold errors whose squares do not overflow, at most {LARGEST:g}; got {largest:.3g}: use "
+                "infinity for values that were not measured"
+            )
+
+
+def _errors_of(X_err: Any, X: Any, map: Any = map) -> Errors:
+    """Return finite error bars as problems compute with them."""
     if has_unmeasured(X_err):
         raise ValueError("X_err has infinity where only finite numbers are allowed")
     n, d = (int(size) for size in X.shape)
@@ -32,20 +76,3 @@ def check_errors(X_err: Any, X: Any, map: Any = map) -> Errors:
         return Diagonal(np.ascontiguousarray(X_err))
     uppers, definite = roots_of(X_err, map)
     return Covariances(X_err, uppers) if definite else Factored(np.zeros((n, d)), uppers.transpose(0, 2, 1))
-
-
-def check_products(X_err: Any, X: Any) -> Errors:
-    """Return error bars for variances and products alone: :func:`check_errors` without computing roots."""
-    if not isinstance(X_err, LowRank | Limits) and X_err.ndim == 3 and not has_unmeasured(X_err):
-        return Covariances(X_err)
-    return check_errors(X_err, X)
-
-
-def check_causes(X_err: Any, X: Any) -> Errors:
-    """Return error bars for which :meth:`Errors.moved` of a sample does not depend on other samples.
-
-    All roots are :func:`semidefinite_roots`; :func:`check_errors` uses Cholesky factors in some blocks of samples.
-    """
-    if isinstance(X_err, LowRank | Limits) or X_err.ndim < 3 or has_unmeasured(X_err):
-        return check_errors(X_err, X)
-    return check_errors(LowRank(semidefinite_roots(X_err)), X)

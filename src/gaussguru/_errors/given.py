@@ -1,8 +1,8 @@
 """Forms other than arrays in which users give error bars, and posteriors that are mixtures."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,8 +21,26 @@ from gaussguru._utils.frames import (
 from gaussguru._utils.linalg import Array
 
 
+class RowsOfArrays:
+    """The rows of arrays that a dataclass holds; its main array is never None."""
+
+    _main: ClassVar[str]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the main array; scikit-learn needs it to take the rows of a fold by ``X_err[rows]``."""
+        return np.shape(getattr(self, self._main))
+
+    def __len__(self) -> int:
+        return len(getattr(self, self._main))
+
+    def __getitem__(self, index: Any) -> Self:
+        parts = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+        return type(self)(*(None if part is None else take_rows(part, index) for part in parts))
+
+
 @dataclass(frozen=True)
-class LowRank:
+class LowRank(RowsOfArrays):
     """Correlated error bars with few common causes: covariances ``diag(std_i^2) + factors_i factors_i'``.
 
     Parameters
@@ -45,23 +63,14 @@ class LowRank:
     True
     """
 
+    _main: ClassVar[str] = "factors"
+
     factors: Any
     std: Any = None
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the factors; scikit-learn needs it to take the rows of a fold by ``X_err[rows]``."""
-        return np.shape(self.factors)
-
-    def __len__(self) -> int:
-        return len(self.factors)
-
-    def __getitem__(self, index: Any) -> "LowRank":
-        return LowRank(take_rows(self.factors, index), None if self.std is None else take_rows(self.std, index))
-
 
 @dataclass(frozen=True)
-class Asymmetric:
+class Asymmetric(RowsOfArrays):
     """Two-sided error bars, ``x -lower +upper``: a split normal distribution.
 
     The true value is taken to follow two half Gaussians with these standard deviations that meet at x. The library
@@ -82,19 +91,10 @@ class Asymmetric:
     12.70 ± 0.67
     """
 
+    _main: ClassVar[str] = "lower"
+
     lower: Any
     upper: Any
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the lower and upper errors."""
-        return np.shape(self.lower)
-
-    def __len__(self) -> int:
-        return len(self.lower)
-
-    def __getitem__(self, index: Any) -> "Asymmetric":
-        return Asymmetric(take_rows(self.lower, index), take_rows(self.upper, index))
 
     def symmetric(self, X: Any) -> tuple[Any, Any]:
         """Return values and standard deviations with the same means and variances.
@@ -129,7 +129,7 @@ class Asymmetric:
 
 
 @dataclass(frozen=True)
-class Limits:
+class Limits(RowsOfArrays):
     """Error bars for data in which some values are upper or lower limits, such as non-detections.
 
     ``limits`` is -1 where the value in X is an upper limit (the true value is below it), +1 where it is a lower limit,
@@ -154,19 +154,10 @@ class Limits:
     True
     """
 
+    _main: ClassVar[str] = "limits"
+
     err: Any
     limits: Any
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the limits."""
-        return np.shape(self.limits)
-
-    def __len__(self) -> int:
-        return len(self.limits)
-
-    def __getitem__(self, index: Any) -> "Limits":
-        return Limits(take_rows(self.err, index), take_rows(self.limits, index))
 
     @property
     def sides(self) -> NDArray[np.int8]:

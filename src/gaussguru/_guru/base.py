@@ -35,6 +35,7 @@ from gaussguru._guru.streamed import accuracy, by_parts
 from gaussguru._native._binding import CleanExit
 from gaussguru._populations.em import population_of
 from gaussguru._rows.rows import linear_scores
+from gaussguru._rows.streams import with_registers
 from gaussguru._rows.threads import block_map
 from gaussguru._rows.validation import check_features, check_weights
 from gaussguru._utils.checks import (
@@ -86,7 +87,7 @@ class OrUnchanged:
             # A fit changes NumPy's error state, part of the context, and scikit-learn's settings for a while: an
             # interrupt may leave them changed.
             with Settings():
-                return copy_context().run(train, *data)
+                return copy_context().run(with_registers, train, *data)
         except BaseException:
             self.__dict__ = before
             raise
@@ -419,7 +420,8 @@ class GuruEstimator(Classifier):
         treats the noise of the scores as independent with equal variances; ``s^2`` is half the mean variance of the
         differences of two scores. So the predicted class always has the highest probability. For the exact
         probabilities under correlated noise see :func:`gaussguru.robustness.class_probabilities`. Without noise the
-        predicted class has probability 1; ties are shared.
+        predicted class has probability 1; ties are shared. As an error grows the classes become equally probable. At
+        infinity the probabilities jump: a value that was not measured is filled from the population of the fit.
 
         Parameters
         ----------

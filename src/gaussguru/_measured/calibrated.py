@@ -26,7 +26,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from gaussguru._errors import Measured, check_products, measured, split_errors
-from gaussguru._guru.base import ByProbability
+from gaussguru._guru.base import ByProbability, OrUnchanged
 from gaussguru._guru.linear import GuruClassifier
 from gaussguru._guru.probabilities import mixture_moments, score_covariance, score_roots
 from gaussguru._guru.streamed import by_parts, takes_sources
@@ -180,7 +180,7 @@ class CalibratedScores(ByProbability):
         return logs
 
 
-class CalibratedWithErrorsCV(CalibratedScores, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+class CalibratedWithErrorsCV(CalibratedScores, OrUnchanged, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """Calibrated probabilities that account for error bars, fitted by cross-validation.
 
     A sample has a score ``m`` with a spread ``s`` under its error bars. The probability of the second of two
@@ -304,6 +304,9 @@ class CalibratedWithErrorsCV(CalibratedScores, ClassifierMixin, MetaEstimatorMix
         -------
         self
         """
+        return self._or_unchanged(self._fit, X, y, sample_weight, X_err, groups, params)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any, groups: Any, params: dict[str, Any]) -> Self:
         check_flag("scale_errors", self.scale_errors)
         check_jobs("n_jobs", self.n_jobs)
         source, fields = as_source(X), Fields(y, sample_weight, X_err)

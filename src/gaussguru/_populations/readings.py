@@ -8,14 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite
 
-from gaussguru._errors import Limits, LowRank, standard_deviations
+from gaussguru._errors import LARGEST, Limits, LowRank, standard_deviations
 from gaussguru._utils.blocks import rows_at_once
 from gaussguru._utils.linalg import EPS, Array
 
 # Most rows of a block (measured with 3 features: fewer add calls of NumPy, more do not fit in cache).
 ROWS = 4096
-# Values with larger errors count as missing: sums of their squares would overflow.
-LARGEST = 1e150
 
 
 @dataclass(frozen=True)

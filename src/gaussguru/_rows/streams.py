@@ -18,10 +18,11 @@ import weakref
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -41,6 +42,8 @@ from gaussguru._rows.rows import (
     summed,
 )
 from gaussguru._utils.linalg import Array, Index
+
+T = TypeVar("T")
 
 Task = Callable[..., Any]
 
@@ -125,6 +128,23 @@ class PartRegister:
         if n_parts < before:
             raise changed(f"it had {before} partitions and has {n_parts} now")
         self._n_parts = n_parts
+
+
+# The fingerprints of the streams that a fit reads, by the identity of the source; None outside of a fit.
+_REGISTERS: ContextVar[dict[int, PartRegister] | None] = ContextVar("registers", default=None)
+
+
+def with_registers(run: Callable[..., T], *given: Any) -> T:
+    """Call a function within which all passes over a stream are compared, by whatever estimator they are made."""
+    if _REGISTERS.get() is None:
+        _REGISTERS.set({})
+    return run(*given)
+
+
+def register_of(source: Any) -> PartRegister:
+    """Return the fingerprints of a stream in this fit, or new ones outside of a fit."""
+    registers = _REGISTERS.get()
+    return PartRegister() if registers is None else registers.setdefault(id(source), PartRegister())
 
 
 def changed(how: str) -> ValueError:
@@ -391,12 +411,10 @@ class LocalParts:
                 break
 
     def _streamed(self) -> Iterator[Part]:
-        """Yield the parts of the stream, numbered and checked against earlier passes."""
+        """Yield the parts of the stream, numbered; their source compares them with earlier passes."""
         assert self.stream is not None
-        n_parts = 0
-        for n_parts, part in enumerate(self.stream(), 1):
-            yield self.register.checked(part._replace(number=n_parts - 1), n_parts - 1)
-        self.register.ended(n_parts)
+        for number, part in enumerate(self.stream()):
+            yield part._replace(number=number)
 
 
 # --- survey -------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gaussguru._rows.streams import Part
+from gaussguru._rows.streams import Part, PartRegister, register_of
 from gaussguru.sources.base import Fields, Source, as_part
 
 
@@ -44,12 +44,14 @@ class Stream(Source):
 
     def stream(self, fields: Fields) -> Callable[[], Iterable[Part]]:
         """Return a function that returns an iterator over the parts."""
-        return partial(_streamed, self.blocks)
+        return partial(_streamed, self.blocks, register_of(self))
 
 
-def _streamed(blocks: Callable[[], Iterable[Any]]) -> Iterable[Part]:
+def _streamed(blocks: Callable[[], Iterable[Any]], register: PartRegister) -> Iterable[Part]:
+    number = -1
     for number, block in enumerate(blocks()):
         given = block if isinstance(block, tuple) else (block,)
         if not 1 <= len(given) <= 4:
             raise ValueError(f"a block must be X or a tuple of X, y, sample_weight and X_err; got {len(given)} things")
-        yield as_part(given[0], number, *given[1:])
+        yield register.checked(as_part(given[0], number, *given[1:]), number)
+    register.ended(number + 1)
