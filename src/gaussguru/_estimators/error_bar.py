@@ -658,7 +658,7 @@ def first_copies(X: Array) -> Index:
     """
     n, d = X.shape
     keys = np.zeros(n, dtype=np.uint64)
-    factors = np.random.default_rng(0).integers(2**63, size=d, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    factors: Any = np.random.default_rng(0).integers(2**63, size=d, dtype=np.uint64) | np.uint64(1)  # odd
     for j in range(d):
         column = X[:, j]
         bits = (np.where(np.isnan(column), 0.0, column) + 0.0).view(np.uint64)  # -0.0 is 0.0
