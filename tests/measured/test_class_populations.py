@@ -216,3 +216,15 @@ def test_probabilities_far_away_add_up_to_one():
     far = clf.predict_proba([[1e3], [1e6], [1e9], [1e30], [1e100]])
     np.testing.assert_allclose(far.sum(axis=1), 1.0, rtol=1e-12)
     np.testing.assert_allclose(far[:, 1], 1 / 202, rtol=1e-6)
+
+
+def test_errors_of_any_size_leave_the_populations_of_classes_narrow():
+    """Values without information enlarge the spread of the measurements, and so the unit of the ridge."""
+    rng = np.random.default_rng(0)
+    y = np.arange(600) % 2
+    truth = rng.normal(size=(600, 3)) * np.where(y == 1, 0.4, 1.0)[:, np.newaxis]
+    X_err = 0.2 * np.exp(2.5 * rng.normal(size=truth.shape))
+    model = PopulationClassifier(1).fit(truth + X_err * rng.normal(size=truth.shape), y, X_err=X_err)
+    for c, population in enumerate(model.populations_):
+        spread = np.sqrt(np.diag(population.covariances_[0]))
+        np.testing.assert_allclose(spread, truth[y == c].std(axis=0), rtol=0.25)

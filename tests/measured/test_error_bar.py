@@ -20,8 +20,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from gaussguru import CollapseWarning, ErrorBarClassifier, GuruClassifier
 from gaussguru._measured import candidates, error_bar
 from gaussguru._measured.candidates import linear_families
+from gaussguru._measured.error_bar import first_copies
 from gaussguru._measured.pool import warn_if_uninformed
 from gaussguru._measured.probit import ProbitWithErrors
+from gaussguru._rows.validation import check_samples
 from gaussguru.errors import LowRank, Measured
 from gaussguru.population import Deconvolve
 
@@ -629,3 +631,37 @@ def test_the_gain_over_the_class_frequencies_is_held_against_its_standard_error(
         warn_if_uninformed(np.log(2) - np.r_[gains, -9.0], np.r_[labels, 0], np.r_[weights, 0.0], 2)
     with pytest.warns(CollapseWarning, match="standard error of the difference 0.083"):
         warn_if_uninformed(np.log(2) - (gains - 0.07), labels, weights, 2)
+
+
+def test_rows_of_one_sample_are_in_one_fold():
+    """Otherwise held-out samples are in the training samples, too, and choices by them are worthless."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), np.arange(60) % 2
+    X[5, 1] = np.nan
+    rows = rng.permutation(np.repeat(np.arange(60), 3))
+    first = first_copies(X[rows])
+    assert len(np.unique(first)) == 60
+    assert np.all(rows[first] == rows)
+    model = ErrorBarClassifier(model="population", cv=3, random_state=0)
+    for weight in (None, np.where(rows == 7, 0.0, 1.0)):
+        used = np.arange(180) if weight is None else np.flatnonzero(weight)
+        labelled = check_samples(np.zeros((180, 1)), y[rows], weight)
+        folds = model._folds(X[rows][used], labelled, None, 0)
+        assert len(folds) == 3
+        np.testing.assert_array_equal(np.sort(np.concatenate([test for _, test in folds])), np.arange(len(used)))
+        for train, test in folds:
+            assert not np.intersect1d(rows[used][train], rows[used][test]).size
+    coarse = rng.integers(4, size=(200, 2)).astype(float)  # equal rows are different samples
+    np.testing.assert_array_equal(first_copies(coarse), np.arange(200))
+
+
+def test_a_small_class_does_not_make_training_samples_few():
+    y = np.repeat([0, 1, 2], [40, 40, 2])
+    X = np.random.default_rng(0).normal(size=(82, 2))
+    folds = ErrorBarClassifier()._folds(X, check_samples(np.zeros((82, 1)), y, None), None, 0)
+    assert [len(train) for train, _ in folds] == pytest.approx([61.5] * 4, abs=1)
+    assert all(2 in y[train] for train, _ in folds)
+    groups = np.arange(82) % 3
+    folds = ErrorBarClassifier()._folds(X, check_samples(np.zeros((82, 1)), y, None), groups, 0)
+    assert len(folds) == 3
+    assert all(len(np.unique(groups[test])) == 1 for _, test in folds)

@@ -857,3 +857,16 @@ def test_a_fit_that_fails_changes_nothing():
     with pytest.raises(ArithmeticError):
         clf.fit(three(80)[0], three(80)[2], None, err)
     assert all(vars(clf)[name] is before[name] for name in before if name != "estimator")
+
+
+def test_a_feature_that_few_samples_have():
+    """Every fold, and every subsample, has a value of each feature, as populations need."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(120, 3)), np.arange(120) % 2
+    X[:, 0] += y
+    X[np.arange(120) != 50, 2] = np.nan
+    model = ErrorBarClassifier(random_state=0, n_jobs=1).fit(X, y, X_err=0.3)
+    assert np.isfinite(model.predict_log_proba(X, X_err=0.3)).all()
+    table = model.features_.columns(X, np.where(np.isnan(X), np.inf, 0.3))
+    np.testing.assert_array_equal(table.with_values(np.arange(20)), [*range(20), 50])
+    np.testing.assert_array_equal(table.with_values(np.arange(40, 60)), np.arange(40, 60))

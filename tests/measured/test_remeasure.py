@@ -144,6 +144,22 @@ def test_gains_of_a_pool_against_measuring_again(data):
     assert remeasure_gain(model, X, E, E / 2, per_feature=True).shape == (40, 3)
 
 
+def test_a_pool_says_where_it_expects_too_little():
+    """Samples that are measured much better than those of training: the pool is too unsure of them."""
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=(1200, 5))
+    y = 2 * truth[:, 0] + truth[:, 1] + 0.3 * rng.logistic(size=1200) > 0
+    E = 10 ** rng.uniform(-0.5, 0.3, size=truth.shape)
+    X = truth + E * rng.normal(size=truth.shape)
+    model = ErrorBarClassifier(cv=2, n_jobs=1).fit(X[:800], y[:800], X_err=E[:800])
+    few, err = X[800:], E[800:]
+    with pytest.warns(UserWarning, match="new readings resolve 100% of the variance of the features, those of"):
+        expected = remeasure_gain(model, few, err).sum()
+    right = [np.sum(model.predict(*given) == y[800:]) for given in ((few, err), (truth[800:], 0 * err))]
+    assert 0 < expected < 0.8 * (right[1] - right[0])
+    remeasure_gain(model, few, err, 0.9 * err)  # like those of training: no warning
+
+
 def test_gain_of_a_feature_against_a_new_measurement(data, model):
     X, E = data.X[:12], data.X_err[:12]
     gains = remeasure_gain(model, X, E, E / 3, per_feature=True)

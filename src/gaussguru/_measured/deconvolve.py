@@ -76,9 +76,10 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
     (extreme deconvolution: Bovy, Hogg & Roweis 2011, Ann. Appl. Stat. 5). A precise measurement stays where it is. An
     imprecise one moves towards the value that the population and the other features of the sample predict. An error of
     0 is an exact value. A value that was not measured has an infinite error: NaN in X, or infinity in X_err. It is the
-    limit of a growing error, in posteriors and in the probabilities of the components; values with errors above 1000
-    spreads of the feature are left out of the fit. Upper and lower limits (:class:`gaussguru.errors.Limits`) truncate
-    the posterior and enter the fit of the population; EM then approximates truncated posteriors by Gaussians.
+    limit of a growing error, in posteriors and in the probabilities of the components; values with errors above ten
+    spreads of the more precise half of the feature are left out of the fit. Upper and lower limits
+    (:class:`gaussguru.errors.Limits`) truncate the posterior and enter the fit of the population; EM then approximates
+    truncated posteriors by Gaussians.
 
     ``transform`` returns :class:`gaussguru.Measured` with the posterior means, their covariances, and, with more
     than one component, the mixtures themselves. Labels are not used.
@@ -588,17 +589,15 @@ def _informative(rows: Readings, weight: Array | None) -> _InformativeReadings:
         measured = known[:, j]
         if not measured.any():
             raise ValueError(f"feature {j} was measured for no sample: leave it out")
-        # The half with smaller errors, as others may be anywhere; all values if that half is constant.
+        # The half with smaller errors, as others may be anywhere; all values if that half is constant. That half is
+        # never left out.
         for chosen in (measured & (noise[:, j] <= np.median(noise[measured, j])), measured):
             mean, spread = _mean_and_spread(values[chosen, j], s[chosen])
             if not is_flat(mean, spread):
-                limits[j] = UNINFORMATIVE * spread
+                limits[j] = max(UNINFORMATIVE * spread, float(np.sqrt(noise[chosen, j].max())))
                 break
     rows = rows.informative(limits)
     known = rows.is_known
-    keep = known.any(axis=0)
-    if not keep.all():
-        raise ValueError(f"feature {int(np.argmin(keep))} has errors above {UNINFORMATIVE:g} spreads: leave it out")
     means, spreads = np.empty(d), np.empty(d)
     for j in range(d):
         measured = known[:, j]

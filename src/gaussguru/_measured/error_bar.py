@@ -141,8 +141,8 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         may be against those of training.
     cv : int, cross-validation generator or iterable, default=4
         How to split the samples. An integer is the number of shuffled, stratified folds. They keep ``groups``
-        together, and equal rows, and there are at most as many as the largest class has samples. A pool repeats them
-        three times with fewer than 300 samples, and holds out a single part with more than 20,000.
+        together, and equal rows, and there are at most as many as there are groups, or samples of the largest class.
+        A pool repeats them three times with fewer than 300 samples, and holds out a single part with more than 20,000.
     scale_errors : bool, default=False
         Whether to fit ``kappa``, a factor on all error bars, for ``model="linear"``. If False, it is 1.
     class_weight : dict, "balanced" or None, default=None
@@ -439,11 +439,15 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         weights, first = all_rows.weights, np.arange(len(used))
         if isinstance(cv, numbers.Integral):
             check_count("cv", cv, low=2)
-            if groups is None:
-                first = first_copies(X)
+            same = first_copies(X)
+            if groups is None and np.bincount(labels[used[np.unique(same)]], minlength=len(all_rows.classes)).min() > 1:
+                first = same
             weights = all_rows.all_weights.copy()
             weights[used[first != np.arange(len(used))]] = 0.0  # only the first one is split
-            n_folds = max(2, min(int(cv), int(np.bincount(labels[weights > 0]).max())))
+            most = int(np.bincount(labels[weights > 0]).max())
+            if groups is not None:
+                most = min(most, len(np.unique(groups)))
+            n_folds = max(2, min(int(cv), most))
             kind = StratifiedKFold if groups is None else StratifiedGroupKFold
             cv = kind(n_folds, shuffle=True, random_state=seed)
         rows = np.zeros((len(labels), 1))
@@ -657,9 +661,9 @@ def first_copies(X: Array) -> Index:
     if len(first) == n:
         return np.arange(n)
     n_alone = np.zeros(n, dtype=np.intp)
-    for column in X.T:
-        _, value, count = np.unique(column, return_inverse=True, return_counts=True)
-        n_alone += (count[value] == copies[sample]) & ~np.isnan(column)
+    for j in range(d):
+        _, value, count = np.unique(X[:, j], return_inverse=True, return_counts=True)
+        n_alone += (count[value] == copies[sample]) & ~np.isnan(X[:, j])
     return np.where(n_alone >= 2, first[sample], np.arange(n))
 
 

@@ -73,6 +73,15 @@ class MemberColumns:
         taken: list[Any] = [None if part is None else take_rows(part, rows) for part in parts]
         return MemberColumns(*taken)
 
+    def with_values(self, rows: Index) -> Index:
+        """Return numbers of samples, with one more for each feature that was measured for none of them.
+
+        A population needs one value of each feature. The first sample that has it is added.
+        """
+        missing = unmeasured(self.X_err, self.X.shape)
+        lacking = missing[rows].all(axis=0) & ~missing.all(axis=0)
+        return np.union1d(rows, missing[:, lacking].argmin(axis=0)) if lacking.any() else rows
+
 
 @dataclass(frozen=True)
 class FeatureColumns:

@@ -123,7 +123,7 @@ def pool_folds(
         judged.append(noisier(samples, (max(1.0, noise_range[0]), noise_range[1]), rng))
     result = []
     for (train, test), fold_seed in zip(folds, rng.integers(2**31, size=len(folds)), strict=True):
-        measured = doubled = samples[train]
+        measured = doubled = samples[samples.table.with_values(train)]
         if noise_range is not None:
             doubled = stacked([measured, noisier(measured, noise_range, np.random.default_rng(fold_seed))])
         result.append(PoolFold(measured, doubled, [part[test] for part in judged], int(fold_seed), n_classes))
@@ -298,7 +298,7 @@ class Member:
         """Return the classifier, fitted to at most as many rows as it needs."""
         n = len(samples)
         if self.most_rows is not None and n > self.most_rows:
-            samples = samples[np.random.default_rng(seed).permutation(n)[: self.most_rows]]
+            samples = samples[samples.table.with_values(np.random.default_rng(seed).permutation(n)[: self.most_rows])]
         given: dict[str, Any] = {}
         if samples.weights is not None:
             name, last = "", self.estimator
