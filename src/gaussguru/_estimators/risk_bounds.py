@@ -57,6 +57,16 @@ class RiskBound:
         The risk that is bounded, in words.
     assumption : str
         What must be true, in words.
+
+    Examples
+    --------
+    >>> from gaussguru import GuruClassifier
+    >>> from gaussguru.robustness import risk_bound
+    >>> from gaussguru.thesis import make_gaussians
+    >>> model = GuruClassifier(1.0).fit(*make_gaussians(200, random_state=0))
+    >>> found = risk_bound(model, *make_gaussians(1000, random_state=1), method="holdout", sigma=0.0)
+    >>> found.risk, found.empirical < found.bound < 0.1
+    ('probability that the label of a new sample is wrong', True)
     """
 
     bound: float
