@@ -152,6 +152,9 @@ FUNCTIONS = {
     "gaussguru.worst_case_covariance": lambda model, X, y, given: gaussguru.worst_case_covariance(
         model, carried(X, given)
     ),
+    "gaussguru.worst_case_distribution": lambda model, X, y, given: gaussguru.worst_case_distribution(
+        model, X, y, **given
+    ),
     "calibration.margin_and_spread": lambda model, X, y, given: margin_and_spread(model, X, **given),
     "calibration.score_moments": lambda model, X, y, given: score_moments(model, X, **given),
     "certificates.duality_gap": lambda model, X, y, given: duality_gap(model, carried(X, given), y),
@@ -273,6 +276,7 @@ REFUSED = [
     (f"{GURU}|{KERNEL}|{BALL}|CalibratedWithErrorsCV|Deconvolve.*", HOLDOUT, "source", None, ""),
     # Sources: who reads them, and who does not.
     (f"{GURU}|{BALL}", RADIUS, "source", None, ""),
+    (GURU, r"gaussguru\.worst_case_distribution", "source", TypeError, "X is a source .* must be in memory"),
     (GURU, r"gaussguru\..*|certificates\..*|plotting\.Convergence.*", "source", None, ""),
     (FITTED, RADIUS, "source", NotLinearError, "depend on the error bars|must be a linear classifier"),
     (WITHOUT_DECISION, RADIUS, "source", NotLinearError, "must be a linear classifier"),

@@ -12,6 +12,7 @@ from support import oracles
 from support.common import with_and_without
 
 from gaussguru import AdversarialSVC, CollapseWarning, GuruClassifier, KernelGuruClassifier, TotalSVC
+from gaussguru.losses import LOSSES
 
 RNG = np.random.default_rng
 
@@ -135,7 +136,7 @@ def test_the_dual_of_very_noisy_classes(seed):
 # --- collapse at ordinary scales -------------------------------------------
 
 
-@pytest.mark.parametrize("loss", ["gaussian", "quadratic", "logistic"])
+@pytest.mark.parametrize("loss", list(LOSSES))
 @pytest.mark.parametrize("noise", [[0, 1], [1, 0], "isotropic"])
 @pytest.mark.parametrize("seed", range(3))
 def test_rare_classes_collapse_with_a_proof(seed, noise, loss):

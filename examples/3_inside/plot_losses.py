@@ -5,8 +5,9 @@ The losses
 The expected hinge loss of a margin with Gaussian noise is a smooth function, ``a f(m / a)`` with ``f(z) = z Phi(z) +
 phi(z)``. Here ``m`` is the slack ``1 - y (w.x + b)`` and ``a`` its standard deviation under the noise. As ``a``
 decreases, it approaches the hinge (left). The logistic and the quadratic loss are similar functions that are cheaper
-to compute (centre). Their value at 0 is the same, so that ``sigma`` keeps its meaning. The conjugates of the losses
-(right) appear in the dual problem.
+to compute (centre). Their value at 0 is the same, so that ``sigma`` keeps its meaning. The moment loss is the largest
+expected hinge loss under noise with this standard deviation and any distribution, so it is above the others. The
+conjugates of the losses (right) appear in the dual problem.
 """
 
 import matplotlib.pyplot as plt

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gaussguru._errors import Measured
-    from gaussguru._guru.adversary import sample_noise, worst_case_covariance
+    from gaussguru._guru.adversary import sample_noise, worst_case_covariance, worst_case_distribution
     from gaussguru._guru.ball import AdversarialSVC, TotalSVC
     from gaussguru._guru.base import CollapseWarning
     from gaussguru._guru.cross_validation import GuruClassifierCV
@@ -29,6 +29,7 @@ __all__ = [
     "sigma_max",
     "sigma_path",
     "worst_case_covariance",
+    "worst_case_distribution",
 ]
 __version__ = "0.1.0"
 
@@ -47,6 +48,7 @@ _HOMES = {
     "sigma_max": "_guru.linear",
     "sigma_path": "_guru.path",
     "worst_case_covariance": "_guru.adversary",
+    "worst_case_distribution": "_guru.adversary",
 }
 _MODULES = (
     "calibration", "certificates", "datasets", "errors", "inspection", "losses", "models", "noise",

@@ -10,10 +10,11 @@ z : standardised slack ``m / a``, any shape
 alpha : slope ``f'(z)``, in [0, 1]; the dual variable of the sample
 f*(alpha) : concave conjugate ``min_z f(z) - alpha z = f(z) - z f'(z)`` at the ``z`` with slope ``alpha``
 
-**The meaning of sigma.** The noise level means the same for all losses, because a sample on the margin has the same
-loss: ``f(0) = f*(1/2) = E max(0, N(0, 1)) = 1/sqrt(2 pi)``. The thesis's logistic and quadratic losses have
+**The meaning of sigma.** The noise level means the same for all losses but "moment", because a sample on the margin has
+the same loss: ``f(0) = f*(1/2) = E max(0, N(0, 1)) = 1/sqrt(2 pi)``. The thesis's logistic and quadratic losses have
 ``f(0) = 1`` and conjugates that approximate ``sqrt(2 pi)`` times the Gaussian one, so they enter as
-``f(sqrt(2 pi) z) / sqrt(2 pi)``: the same as dividing sigma by ``sqrt(2 pi)``.
+``f(sqrt(2 pi) z) / sqrt(2 pi)``: the same as dividing sigma by ``sqrt(2 pi)``. The moment loss is the worst over all
+distributions of a noise with standard deviation sigma, Gaussian noise among them: its ``f(0)`` is 1/2.
 """
 
 import math
@@ -209,7 +210,47 @@ class Quadratic(Compiled):
         return np.asarray(4 / ROOT * alpha * (1 - alpha))
 
 
-LOSSES: dict[str, Loss] = {"gaussian": Gaussian(), "logistic": Logistic(), "quadratic": Quadratic()}
+class Moment(Compiled):
+    """The largest expected hinge loss under any noise with mean 0 and the covariance of the model (Scarf's bound).
+
+    ::
+
+        f(z)      = (z + sqrt(1 + z^2)) / 2 = max E max(0, z + e) over all e with mean 0 and variance 1
+        f'(z)     = (1 + z / sqrt(1 + z^2)) / 2
+        f''(z)    = (1 + z^2)^(-3/2) / 2
+        f*(alpha) = sqrt(alpha (1 - alpha))
+
+    The worst noise has two values (:func:`gaussguru.worst_case_distribution`), the higher one with probability alpha.
+    ``sigma`` is the standard deviation of the noise as it is: this loss is not scaled as the others are, and ``f(0) =
+    f*(1/2) = 1/2``.
+
+    Examples
+    --------
+    >>> from gaussguru.losses import Moment
+    >>> print(f"{Moment().terms(0.0)[0]:.4f}")
+    0.5000
+    """
+
+    code = 3
+    jerk = 0.42932505167995966  # 0.75 * 0.8^2.5, at |z| = 1/2
+
+    def slope_inverse(self, alpha: Array) -> Array:
+        """Return ``(alpha - 1/2) / sqrt(alpha (1 - alpha))``."""
+        with np.errstate(divide="ignore"):
+            return np.asarray((np.asarray(alpha) - 0.5) / self.conjugate(alpha))
+
+    def conjugate(self, alpha: Array) -> Array:
+        """Return ``sqrt(alpha (1 - alpha))``."""
+        alpha = np.asarray(alpha)
+        return np.asarray(np.sqrt(alpha * (1 - alpha)))
+
+
+LOSSES: dict[str, Loss] = {
+    "gaussian": Gaussian(),
+    "logistic": Logistic(),
+    "quadratic": Quadratic(),
+    "moment": Moment(),
+}
 
 
 def resolve_loss(loss: str | Loss) -> Loss:

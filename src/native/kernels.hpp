@@ -54,7 +54,7 @@ struct Columns {
     const double* value;
 };
 
-enum LossCode : int { GAUSSIAN = 0, LOGISTIC, QUADRATIC };
+enum LossCode : int { GAUSSIAN = 0, LOGISTIC, QUADRATIC, MOMENT };
 
 // The indices of the six sums of totals(): Totals in _guru/problems/binary.py.
 enum Total : int { VALUE = 0, SLOPE_POS, SLOPE_NEG, CURVE_POS, CURVE_NEG, CONJUGATE, N_TOTALS };

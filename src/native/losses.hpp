@@ -208,12 +208,30 @@ struct Quadratic {
     }
 };
 
+// The moment loss f(z) = (z + h) / 2, h = sqrt(1 + z^2); f' = (1 + z/h) / 2, f'' = 1/(2 h^3), f - z f' = 1/(2 h).
+//
+// All follow from h + |z| without cancellation.
+struct Moment {
+    static GAUSSGURU_INLINE Terms at(double z) {
+        const double t = std::fabs(z), h = std::sqrt(1.0 + t * t), inverse = 1.0 / h;
+        const double excess = 0.5 / (h + t), tail = excess * inverse, half = 0.5 * inverse;
+        const bool right = z > 0.0;
+        return {right ? z + excess : excess, right ? 1.0 - tail : tail, half * inverse * inverse, half};
+    }
+
+    // f*(p) = sqrt(p (1 - p)) at p = c f'(z).
+    static GAUSSGURU_INLINE double shrunk_conjugate(double z, double c) {
+        return std::sqrt(c * at(z).slope * ((1.0 - c) + c * at(-z).slope));
+    }
+};
+
 template <class F>
 inline void with_loss(int loss, F&& body) {
     switch (loss) {
         case GAUSSIAN: body(Gaussian{}); break;
         case LOGISTIC: body(Logistic{}); break;
         case QUADRATIC: body(Quadratic{}); break;
+        case MOMENT: body(Moment{}); break;
     }
 }
 

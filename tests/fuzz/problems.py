@@ -79,7 +79,7 @@ CHOICES: dict[str, list[Any]] = {
     "form": ["dense", "dense", "dense", "fortran", "strided", "float32", "frame", "csr", "csr-float32"],
     "estimator": ["linear"] * 8 + ["kernel", "kernel", "landmarks", "adversarial", "alternating", "total", "cv"],
     "noise": ["isotropic"] * 4 + ["axis", "deviations", "exact features", "covariance", "singular", "one exact"],
-    "loss": ["gaussian", "gaussian", "logistic", "quadratic"],
+    "loss": ["gaussian", "gaussian", "logistic", "quadratic", "moment"],
     "solver": ["newton"] * 5 + ["dual", "sgd", "sgd2"],
     "sigma": [0.0] + [2.0**k for k in (-20, -15, -10, -7, -5, -4, -3, -2, -2, -1, -1, 0, 0, 0, 1, 1, 2, 3, 5, 10, 20)],
     "l2": [0.0] * 6 + [1e-9, 1e-4, 1.0, 1e4, 1e18],
@@ -435,8 +435,8 @@ def objective(problem: Problem, data: Data, W: np.ndarray, b: np.ndarray, sigma:
                 direction = u / unit
                 variances = np.einsum("j,ijk,k->i", direction, data.covariances[mine], direction)
                 a = np.hypot(a, unit * np.sqrt(np.maximum(variances, 0.0)))
-            safe = np.where(a > 0, a, 1.0)
-            losses = np.where(a > 0, safe * terms(np.clip(m / safe, -1e300, 1e300))[0], np.maximum(m, 0.0))
+            safe = np.where(a > 1e-290, a, 1.0)  # below it the slack in units of a overflows
+            losses = np.where(a > 1e-290, safe * terms(m / safe)[0], np.maximum(m, 0.0))
             total += float(data.s[mine] @ losses) + (0.5 * l2 * float(u @ u) if c < k else 0.0)
     return total
 

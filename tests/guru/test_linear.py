@@ -25,6 +25,7 @@ from support.data import clouds, problem
 
 from gaussguru import CollapseWarning, GuruClassifier
 from gaussguru._utils.blocks import MANY_VALUES
+from gaussguru.losses import LOSSES
 
 
 def origin_checks():
@@ -152,7 +153,7 @@ def tiny(seed):
     noises = ["isotropic", "axis" if C == 2 else "isotropic", deviations, np.diag(deviations**2)]
     model = GuruClassifier(
         float(2.0 ** rng.integers(-6, 5)),
-        loss=str(rng.choice(["gaussian", "logistic", "quadratic"])),
+        loss=str(rng.choice(list(LOSSES))),
         noise=noises[rng.integers(4)],
         class_weight=[None, "balanced", "balanced"][rng.integers(3)],
         fit_intercept=bool(rng.random() < 0.8),

@@ -14,7 +14,15 @@ from support import oracles
 from support.common import fit_to, with_and_without
 from support.data import clouds, groups, joint_problem, problem
 
-from gaussguru import CollapseWarning, GuruClassifier, sample_noise, sigma_max, worst_case_covariance
+from gaussguru import (
+    AdversarialSVC,
+    CollapseWarning,
+    GuruClassifier,
+    sample_noise,
+    sigma_max,
+    worst_case_covariance,
+    worst_case_distribution,
+)
 from gaussguru._guru.problems.axis import AxisBinary
 from gaussguru._guru.solvers.registry import SOLVERS
 from gaussguru._rows.rows import Rows
@@ -429,6 +437,92 @@ def test_worst_case_of_several_classes(model):
     noise = sample_noise(clf, X[:5], 20_000, random_state=1)
     for i in range(5):
         np.testing.assert_allclose(np.cov(noise[:, i].T), C[i], atol=0.05 * np.trace(C[i]))
+
+
+ERRORS = {
+    "none": lambda rng: None,
+    "deviations": lambda rng: rng.uniform(0.0, 0.5, (75, 4)),
+    "covariances": lambda rng: np.einsum("ijk,ilk->ijl", *2 * [0.3 * rng.standard_normal((75, 4, 2))]),
+}
+
+
+def covariance_of(points, weights):
+    """Return the means of distributions of points, and their covariances."""
+    means = np.einsum("ip,ipj->ij", weights, points)
+    apart = points - means[:, np.newaxis]
+    return means, np.einsum("ip,ipj,ipk->ijk", weights, apart, apart)
+
+
+@every_model
+@pytest.mark.parametrize("errors", ERRORS)
+def test_worst_distribution_of_two_classes_attains_the_moment_loss(errors, model):
+    """It has the mean and, along w, the variance of the noise; no other distribution has a larger expected hinge."""
+    (X, y), rng = clouds(40, 35, 4, 1.5, seed=2), np.random.default_rng(3)
+    X_err, noise = ERRORS[errors](rng), MODELS[model](4)
+    if X_err is not None and model == "axis":
+        X_err = None
+    clf = GuruClassifier(0.5, loss="moment", noise=noise).fit(X, y, X_err=X_err)
+    points, weights = worst_case_distribution(clf, sp.csr_array(X) if X_err is None else X, y, X_err)
+    assert points.shape == (75, 2, 4)
+    w, b = clf.coef_[0], clf.intercept_[0]
+    means, C = covariance_of(points, weights)
+    np.testing.assert_allclose(weights.sum(axis=1), 1.0)
+    np.testing.assert_allclose(means, X, atol=1e-9)
+    full = worst_case_covariance(clf, X)
+    if X_err is not None:
+        full = full + (X_err[:, :, np.newaxis] ** 2 * np.eye(4) if X_err.ndim == 2 else X_err)
+    np.testing.assert_allclose(np.einsum("ijk,k->ij", C, w), full @ w, rtol=1e-9, atol=1e-12)
+    rest = np.linalg.eigvalsh(full - C)  # noise of another direction completes the covariance
+    assert rest.min() >= -1e-9 * np.abs(full).max()
+    if model == "isotropic" and X_err is None:
+        np.testing.assert_allclose(C, full, atol=1e-12)
+
+    def hinges(samples):
+        return np.maximum(0, 1 - (y * (samples @ w + b).T).T)
+
+    expected = (weights * hinges(points)).sum(axis=1)
+    np.testing.assert_allclose(expected.sum(), clf.objective_, rtol=1e-9)
+    assert np.all(hinges(points[:, 0]) >= hinges(points[:, 1]))
+    # Drawn, it has this expectation; and noise with as large a covariance does not exceed it.
+    first = rng.random((4000, 75)) < weights[:, 0]
+    drawn = hinges(np.where(first[:, :, np.newaxis], points[:, 0], points[:, 1]).swapaxes(0, 1)).T.sum(axis=1)
+    assert abs(drawn.mean() - clf.objective_) <= 5 * drawn.std() / np.sqrt(4000)
+    roots = np.linalg.cholesky(full + 1e-12 * np.eye(4))
+    signs = rng.choice([-1, 1], (500, 75, 4))
+    for draws in (rng.standard_normal((500, 75, 4)), rng.exponential(size=(500, 75, 4)) - 1, signs):
+        other = np.maximum(0, 1 - y * ((X + np.einsum("ijk,nik->nij", roots, draws)) @ w + b))
+        assert np.all(other.mean(axis=0) <= expected + 5 * other.std(axis=0) / np.sqrt(500) + 1e-9)
+
+
+def test_worst_distribution_of_several_classes_is_that_of_the_worst_rival():
+    X, y = groups((30, 40, 50), 4, 2.0, seed=1)
+    clf = GuruClassifier(0.5, loss="moment").fit(X, y)
+    points, weights = worst_case_distribution(clf, X, clf.classes_[y])
+    means, C = covariance_of(points, weights)
+    np.testing.assert_allclose(means, X, atol=1e-9)
+    for i in range(0, 120, 7):
+        bounds = {}
+        for k in set(range(3)) - {y[i]}:
+            u, shift = clf.coef_[y[i]] - clf.coef_[k], clf.intercept_[y[i]] - clf.intercept_[k]
+            slack, a = 1 - X[i] @ u - shift, 0.5 * np.linalg.norm(u)
+            bounds[k] = a * oracles.TERMS["moment"](slack / a)[0], u, shift
+        bound, u, shift = max(bounds.values(), key=lambda rival: rival[0])
+        np.testing.assert_allclose(weights[i] @ np.maximum(0, 1 - points[i] @ u - shift), bound, rtol=1e-9)
+        np.testing.assert_allclose(C[i], 0.25 * np.outer(u, u) / (u @ u), atol=1e-12)
+
+
+def test_worst_distribution_of_features_that_are_ignored_is_the_sample():
+    X, y = clouds(10, 60, 3, 1.0, seed=1)
+    points, weights = worst_case_distribution(fit(X, y, 1e3), X, y)
+    np.testing.assert_array_equal(points, np.repeat(X[:, np.newaxis], 2, axis=1))
+    np.testing.assert_array_equal(weights, 0.5)
+    clf = fit(X, y, 0.1)
+    with pytest.raises(ValueError, match="y must hold labels among the classes"):
+        worst_case_distribution(clf, X, y + 7)
+    with pytest.raises(ValueError, match="X and y must have the same number of samples"):
+        worst_case_distribution(clf, X, y[1:])
+    with pytest.raises(TypeError, match="class GuruClassifier; got"):
+        worst_case_distribution(AdversarialSVC().fit(X, y), X, y)
 
 
 def test_adversary_of_a_constant_classifier():

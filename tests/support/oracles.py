@@ -34,8 +34,18 @@ def _quadratic(z):
     return f, np.clip((u + 4) / 8, 0, 1), inside * np.sqrt(2 * np.pi) / 8
 
 
+def _moment(z):
+    u = np.arcsinh(z)
+    return 0.5 * np.exp(u), expit(2 * u), 0.5 * (1 / np.cosh(u)) ** 3
+
+
 # f, f' and f'' of every loss.
-TERMS = {"gaussian": lambda z: (loss(z), slope(z), pdf(z)), "logistic": _logistic, "quadratic": _quadratic}
+TERMS = {
+    "gaussian": lambda z: (loss(z), slope(z), pdf(z)),
+    "logistic": _logistic,
+    "quadratic": _quadratic,
+    "moment": _moment,
+}
 
 
 def _parts(w, b, X, y, sigma, *, weight):

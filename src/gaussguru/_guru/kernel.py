@@ -106,7 +106,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         Variance of a score under error bars. "gradient" is that of its best linear approximation, ``g' S g`` above.
         "exact" is the whole variance, which is never smaller. It takes ``n_components**2`` numbers per sample in a fit
         and as many exponentials in a prediction: for small problems, and to check the first.
-    loss : {"gaussian", "quadratic", "logistic"} or gaussguru.losses.Loss, default="gaussian"
+    loss : {"gaussian", "logistic", "quadratic", "moment"} or gaussguru.losses.Loss, default="gaussian"
         The function ``f``, as in :class:`GuruClassifier`.
     l2 : float, default=0.0
         Weight of the ridge term.

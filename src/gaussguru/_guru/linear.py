@@ -76,9 +76,10 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
 
         Exact features and directions without noise get noise of 1e-6 of the spread of the feature, for any ``sigma``.
         It keeps the loss smooth, and raises the objective by at most 0.4e-6 ``sum s`` times ``|w_j|`` times the spread.
-    loss : {"gaussian", "logistic", "quadratic"} or gaussguru.losses.Loss, default="gaussian"
+    loss : {"gaussian", "logistic", "quadratic", "moment"} or gaussguru.losses.Loss, default="gaussian"
         The function ``f``: the expected hinge loss; one of its approximations in the thesis (chapter 3), scaled so
-        that ``sigma`` keeps its meaning; or your own :class:`gaussguru.losses.Loss`.
+        that ``sigma`` keeps its meaning; the largest expected hinge loss under noise of that covariance with any
+        distribution (:class:`gaussguru.losses.Moment`); or your own :class:`gaussguru.losses.Loss`.
     l2 : float, default=0.0
         Weight of the ridge term. The noise alone already regularises.
     fit_intercept : bool, default=True

@@ -71,6 +71,7 @@ _OURS = [
     "gaussguru._measured.calibrated.CalibratedWithErrorsCV",
     "gaussguru.losses.Gaussian",
     "gaussguru.losses.Logistic",
+    "gaussguru.losses.Moment",
     "gaussguru.losses.Quadratic",
     "gaussguru._guru.cross_validation.GuruClassifierCV",
     "gaussguru.noise.Axis",

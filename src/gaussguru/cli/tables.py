@@ -60,7 +60,7 @@ CLASSIFIERS = ("error-bars", "guru")
 MODELS = ("auto", "linear", "rbf", "boosting", "population")
 KERNELS = ("chi2", "cosine", "laplacian", "linear", "poly", "polynomial", "rbf", "sigmoid")
 NOISES = ("isotropic", "axis")
-LOSSES = ("gaussian", "logistic", "quadratic")
+LOSSES = ("gaussian", "logistic", "quadratic", "moment")
 
 
 def one_of(names: Iterable[str], help: str, *flags: str) -> Any:
@@ -178,7 +178,14 @@ Scale = Annotated[
     ),
 ]
 NoiseModel = Annotated[str, one_of(NOISES, "Noise in any direction, or along the feature axes only.")]
-LossName = Annotated[str, one_of(LOSSES, "gaussian is the expected hinge loss; the others approximate it.")]
+LossName = Annotated[
+    str,
+    one_of(
+        LOSSES,
+        "gaussian is the expected hinge loss; logistic and quadratic approximate it; moment is the largest one "
+        "under any noise of that covariance.",
+    ),
+]
 Ridge = Annotated[float, typer.Option(help="Ridge penalty. The noise alone already regularises.")]
 Balanced = Annotated[bool, typer.Option("--balanced", help="Give all classes the same weight.")]
 Folds = Annotated[int, typer.Option(help="Number of cross-validation folds. Columns are scaled once, before.")]

@@ -32,7 +32,7 @@ class LossDisplay:
     --------
     >>> from gaussguru.plotting import LossDisplay
     >>> sorted(LossDisplay.from_losses().curves)
-    ['gaussian', 'hinge', 'logistic', 'quadratic']
+    ['gaussian', 'hinge', 'logistic', 'moment', 'quadratic']
     """
 
     def __init__(self, x: Array, curves: dict[str, Array], *, labels: tuple[str, str], title: str) -> None:
@@ -90,8 +90,8 @@ class LossDisplay:
     def from_conjugates(cls, losses: Any = None, *, ax: Any = None) -> Self:
         """Draw ``sqrt(2 pi) f*(alpha)``: the dual constraint and its approximations (thesis, chapter 3).
 
-        For the three losses with names these are ``exp(-Phi^-1(alpha)^2/2)``, the binary entropy and
-        ``4 alpha (1 - alpha)``.
+        For the losses with names these are ``exp(-Phi^-1(alpha)^2/2)``, the binary entropy, ``4 alpha (1 - alpha)``
+        and, for "moment", which is not scaled like the others, ``sqrt(2 pi alpha (1 - alpha))``.
 
         Parameters
         ----------
@@ -107,6 +107,7 @@ class LossDisplay:
             "gaussian": r"$\exp(-\Phi^{-1}(\alpha)^2/2)$",
             "logistic": r"$H_2(\alpha)$",
             "quadratic": r"$4\,\alpha\,(1-\alpha)$",
+            "moment": r"$\sqrt{2\pi\,\alpha\,(1-\alpha)}$",
         }
         alpha = np.linspace(0, 1, 401)
         named = {_name(loss): resolve_loss(loss) for loss in _several(losses)}
