@@ -243,6 +243,20 @@ def test_sigma_depends_on_neither_units_nor_order_nor_form(fit_intercept):
         assert risk_bound(model, values, labels).bound == pytest.approx(reference, abs=1e-5)
 
 
+def test_halves_of_all_forms_are_the_same():
+    X, y = clouds(200, np.random.default_rng(0))
+    index = np.random.default_rng(1).permutation(200)
+    forms = [(sp.csr_array(X), y.tolist()), (pd.DataFrame(X, index=index), pd.Series(y, index=index)), (X.tolist(), y)]
+    bounds, drawn = [], []
+    for values, labels in [(X, y), *forms]:
+        model = GuruClassifier(1.0, tol=1e-9).fit(values, labels)
+        bounds.append(risk_bound(model, values, labels, method="pac-bayes").bound)
+        display = RiskBoundDisplay.from_estimator(model, values, labels, n_samples=[50, 200], method="pac-bayes")
+        drawn.append(display.bound)
+    np.testing.assert_allclose(bounds, bounds[0], rtol=1e-5)
+    np.testing.assert_allclose(drawn, np.tile(drawn[0], (4, 1)), rtol=1e-5)
+
+
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_a_linear_kernel_is_the_linear_classifier(n_classes):
     rng = np.random.default_rng(0)

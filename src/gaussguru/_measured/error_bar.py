@@ -661,9 +661,9 @@ def first_copies(X: Array) -> Index:
     if len(first) == n:
         return np.arange(n)
     n_alone = np.zeros(n, dtype=np.intp)
-    for j in range(d):
-        _, value, count = np.unique(X[:, j], return_inverse=True, return_counts=True)
-        n_alone += (count[value] == copies[sample]) & ~np.isnan(X[:, j])
+    for column in X.T:
+        _, value, count = np.unique(column, return_inverse=True, return_counts=True)
+        n_alone += (count[value] == copies[sample]) & ~np.isnan(column)
     return np.where(n_alone >= 2, first[sample], np.arange(n))
 
 

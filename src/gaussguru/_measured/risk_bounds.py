@@ -13,7 +13,7 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.special import ndtr, rel_entr
 from scipy.stats import beta, binom
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from gaussguru._guru.cross_validation import GuruClassifierCV
 from gaussguru._guru.kernel import KernelGuruClassifier
@@ -54,10 +54,13 @@ class RiskBound:
 
     Examples
     --------
-    >>> from gaussguru.robustness import RiskBound
-    >>> one = RiskBound(0.2, 0.1, 500, 1.0, "sigma", 0.95, "the label is wrong", "samples are independent")
-    >>> f"at most {one.bound:.0%} with confidence {one.confidence:.0%}"
-    'at most 20% with confidence 95%'
+    >>> from gaussguru import GuruClassifier
+    >>> from gaussguru.robustness import risk_bound
+    >>> from gaussguru.thesis import make_gaussians
+    >>> model = GuruClassifier(1.0).fit(*make_gaussians(200, random_state=0))
+    >>> found = risk_bound(model, *make_gaussians(1000, random_state=1), method="holdout", sigma=0.0)
+    >>> found.risk, found.empirical < found.bound < 0.1
+    ('probability that the label of a new sample is wrong', True)
     """
 
     bound: float
@@ -309,6 +312,7 @@ def _kernel_squares(kernel: Kernel, X: Any, rows: Any, centred: bool) -> Array:
 
 def _pac_bayes(model: Any, X: Any, y: Any, delta: float) -> tuple[float, float, int, float]:
     """Return the best bound over all lengths and priors, its mean, its number of samples, and its noise level."""
+    X, y = as_table(X), column_or_1d(y)
     whole = _Scored.of(model, X, y)
     n = len(whole.labels)
     lengths = np.sqrt(whole.squares(slice(None), False) + whole.has_intercept)
@@ -319,8 +323,8 @@ def _pac_bayes(model: Any, X: Any, y: Any, delta: float) -> tuple[float, float, 
     if whole.coef.size and len(set(whole.labels[first])) == len(whole.intercept) and size > 0:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # any prior is valid, also one of a fit that did not converge
-            half = clone(getattr(model, "best_estimator_", model)).fit(take_rows(X, first), take_rows(y, first))
-        prior = _Scored.of(half, take_rows(X, first), take_rows(y, first))
+            half = clone(getattr(model, "best_estimator_", model)).fit(take_rows(X, first), y[first])
+        prior = _Scored.of(half, take_rows(X, first), y[first])
         one, other = (np.column_stack([part.coef, part.intercept]) for part in (whole, prior))
         if other.any():
             priors.append((second, float(np.square(one / size - other / np.linalg.norm(other)).sum())))

@@ -32,7 +32,7 @@ class LossDisplay:
     --------
     >>> from gaussguru.plotting import LossDisplay
     >>> sorted(LossDisplay.from_losses().curves)
-    ['gaussian', 'hinge', 'logistic', 'quadratic']
+    ['gaussian', 'hinge', 'logistic', 'moment', 'quadratic']
     """
 
     def __init__(self, x: Array, curves: dict[str, Array], *, labels: tuple[str, str], title: str) -> None:

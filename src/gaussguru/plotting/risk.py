@@ -4,6 +4,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils.validation import column_or_1d
 
 from gaussguru._measured.affine import as_table
 from gaussguru._measured.risk_bounds import risk_bound
@@ -89,7 +90,7 @@ class RiskBoundDisplay:
         -------
         RiskBoundDisplay
         """
-        X = as_table(X)
+        X, y = as_table(X), column_or_1d(y)
         n = X.shape[0]
         sizes = np.geomspace(min(LEAST, n), n, N_SIZES).astype(int) if n_samples is None else np.unique(n_samples)
         if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or not len(sizes) or sizes.min() < 4 or sizes.max() > n:
@@ -98,8 +99,8 @@ class RiskBoundDisplay:
         for size in sizes:
             fitted = order[: size // 2] if method == "holdout" else order[:size]
             seen = order[size // 2 : size] if method == "holdout" else fitted
-            model = clone(estimator).fit(take_rows(X, fitted), take_rows(y, fitted))
-            rows = take_rows(X, seen), take_rows(y, seen)
+            model = clone(estimator).fit(take_rows(X, fitted), y[fitted])
+            rows = take_rows(X, seen), y[seen]
             found.append(risk_bound(model, *rows, confidence=confidence, method=method, sigma=sigma))
         bound, empirical = (np.array([getattr(each, part) for each in found]) for part in ("bound", "empirical"))
         return cls(sizes, bound, empirical, name=found[0].method if name is None else name).plot(ax)

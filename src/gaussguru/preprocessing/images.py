@@ -19,7 +19,7 @@ def image_tangents(
     respect to the angle, the displacement or the logarithm of the size. The covariance of an image is that of Gaussian
     angles, displacements and sizes with these standard deviations; its factors are the tangents (Simard, LeCun and
     Denker 1993), of central differences between pixels, with 0 outside of the image. Transformations of more than the
-    width of a stroke are not small.
+    width of a stroke are not small: transformed copies among the samples of the fit are then better.
 
     Parameters
     ----------

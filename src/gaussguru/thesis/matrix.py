@@ -62,6 +62,7 @@ def _ball(split: ThesisSplit, spread: float) -> Iterator[FittedCandidate]:
 LEAST_PENALTY = 0.01
 ADVERSARIES: dict[str, Candidates] = {
     "Gaussian": _guru(range(4, -6, -1)),
+    "moment": _guru(range(4, -6, -1), loss="moment"),
     "ball": _ball,
     "axis": _guru(range(6, -4, -1), noise="axis"),
 }
