@@ -293,7 +293,7 @@ def _plain_kind(column: Any, none: Any) -> Any:
         texts = pc.cast(column, pa.string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # bytes that are no UTF-8, lists, ...
         texts = pa.array([None if value is None else shortened(value) for value in column.to_pylist()], pa.string())
-    return pc.if_else(pc.is_in(texts, value_set=none), None, texts)
+    return pc.if_else(pc.is_in(pc.utf8_trim_whitespace(texts), value_set=none), None, texts)
 
 
 def valid_texts(texts: Any, none: Any) -> Any:

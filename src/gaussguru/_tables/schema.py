@@ -6,7 +6,7 @@ through, no row is lost. It serves the command, and errors name its options.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -101,11 +101,11 @@ def read_parts(
     for numbers, columns in _cut(table.parts(wanted, others, layout.words), most_rows):
         weights = _weights(numbers[:, -1], weighting, cells, gaps.n_rows) if weighting else None
         groups = _groups(columns[grouping], table.name, grouping, cells, gaps.n_rows) if grouping else None
-        y = _labels(columns[target], table.place(target)) if target else None
+        y = _labels(columns[target], table.place(target), layout.words) if target else None
         if sparse:
             X, X_err = _checked_sparse(table.name, numbers, gaps.n_rows), None
         else:
-            texts = {name: _labels(columns[name], table.place(name)) for name in layout.texts}
+            texts = {name: _labels(columns[name], table.place(name), layout.words) for name in layout.texts}
             X, X_err = layout.measured(numbers, texts, cells, gaps.n_rows)
         if learning and not sparse and not cells.count:
             _check_extremes(table.name, layout.values, X, gaps.n_rows)
@@ -124,7 +124,7 @@ def checked_frame(frame: pd.DataFrame, layout: Layout, name: str) -> TablePart:
     place = f"{name}, in a part of it"
     gaps, cells = _Gaps(name, layout, layout.target), Cells(place, TableError)
     y, *others = (
-        _labels(pa.array(frame[column].to_numpy(dtype=object), from_pandas=True), column_of(name, str(column)))
+        _labels(pa.array(frame[column].to_numpy(object), from_pandas=True), column_of(name, str(column)), layout.words)
         for column in (layout.target, *layout.texts)
     )
     texts = dict(zip(layout.texts, others, strict=True))
@@ -301,8 +301,8 @@ def _groups(column: Any, table: str, name: str, cells: Cells, first: int) -> NDA
     return groups[:, 0]
 
 
-def _labels(column: Any, place: str) -> NDArray[Any]:
-    """Return labels as texts, None where there is none."""
+def _labels(column: Any, place: str, words: Sequence[str] = ()) -> NDArray[Any]:
+    """Return labels as texts, None where there is none, or one of the words that stand for none."""
     try:
         encoded = column.dictionary_encode()
         texts = pc.utf8_trim_whitespace(pc.cast(encoded.dictionary, pa.string()))
@@ -313,7 +313,7 @@ def _labels(column: Any, place: str) -> NDArray[Any]:
         ) from None
     if (longest := pc.max(pc.utf8_length(texts)).as_py() or 0) > LONGEST_LABEL:
         raise TableError(f"{place} has a label of {longest} characters; expected are at most {LONGEST_LABEL}")
-    known = [None if text in NO_VALUE else text for text in texts.to_pylist()]
+    known = [None if text in NO_VALUE or text in words else text for text in texts.to_pylist()]
     codes = encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
     labels: NDArray[Any] = np.array([*known, None], dtype=object)[codes]
     return labels
