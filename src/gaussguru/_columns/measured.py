@@ -75,6 +75,12 @@ class Cells:
             text = f"{value:g}" if isinstance(value, float) else _short(value)
             self.first.append((columns[j], text, first + i + 1, expected.format(_short(columns[j]))))
 
+    def extend(self, others: Cells, first: int) -> None:
+        """Add the cells of further rows, which begin with number ``first``."""
+        self.count += others.count
+        self.first += [(name, text, row + first, expected) for name, text, row, expected in others.first]
+        del self.first[MOST_CELLS:]
+
     def check(self) -> None:
         """Raise if there are wrong cells, with a list of the first of them."""
         if self.first:

@@ -18,8 +18,10 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 from sklearn.preprocessing import StandardScaler
 
+from gaussguru._columns import Cells
 from gaussguru._errors import Limits
 from gaussguru._linalg import EPS, Array
+from gaussguru._tables.base import listed_numbers
 from gaussguru._tables.files import NO_VALUE, TableError, TableReader, format_of, quoted
 from gaussguru._tables.fitting import Moments, TrainingRows, used_rows
 from gaussguru._tables.layout import Layout
@@ -173,7 +175,7 @@ def rows_on_cluster(
             raw = frames.read_parquet(names, columns=used)
         else:
             spellings = {
-                "na_values": NO_VALUE,
+                "na_values": [*NO_VALUE, *layout.words],
                 "keep_default_na": False,
                 "dtype": dict.fromkeys([target, *layout.texts], str),
             }
@@ -187,7 +189,14 @@ def rows_on_cluster(
         counted, total = texts.value_counts(sort=False, split_out=1), None
         if weights:
             counted, total = (frame[WEIGHT] > 0).astype(int).groupby(texts).sum(), frame[WEIGHT].sum()
-        n_rows, counts, means, variances, weight = dask.compute(raw.shape[0], counted, X.mean(), X.var(ddof=0), total)
+        wanted = raw.shape[0], counted, X.mean(), X.var(ddof=0), total
+        try:
+            n_rows, counts, means, variances, weight = dask.compute(*wanted)
+        except ValueError:
+            if format == "csv":  # pandas names one column of those whose cells are no numbers
+                texts = frames.read_csv(names, sep=sep or ",", usecols=used, dtype=str, keep_default_na=False)
+                _check_cells(dask, texts, layout, decimal, _name_of(files))
+            raise
         moments = _moments(means.to_numpy(), variances.to_numpy(), int(n_rows))
         known = counts.index.tolist()
 
@@ -199,6 +208,25 @@ def rows_on_cluster(
             _name_of(files), layout, int(n_rows), source, errors or None, known, counts.to_numpy(), encode, moments,
             WEIGHT if weights else None, None if weight is None else float(weight),
         )  # fmt: skip
+
+
+def _check_cells(dask: Any, texts: Any, layout: Layout, decimal: str, name: str) -> None:
+    """Raise with a list of the cells of files that are no numbers, if there are any."""
+    wanted = [*layout.numbers, *filter(None, [layout.weights])]
+    parts = [dask.delayed(_broken_cells)(part, wanted, decimal, layout.words) for part in texts[wanted].to_delayed()]
+    cells, first = Cells(name, TableError), 0
+    for n_rows, found in dask.compute(*parts):
+        cells.extend(found, first)
+        first += n_rows
+    cells.check()
+
+
+def _broken_cells(part: Any, columns: list[str], decimal: str, words: list[str]) -> tuple[int, Cells]:
+    """Return the number of rows of a partition, and the cells that are no numbers."""
+    cells, none = Cells("", TableError), pa.array([*NO_VALUE, *words])
+    for name in columns:
+        listed_numbers(pa.array(part[name].to_numpy(object), from_pandas=True), name, none, cells, 0, decimal)
+    return len(part), cells
 
 
 def _moments(means: Array, variances: Array, n_rows: int) -> Moments:
