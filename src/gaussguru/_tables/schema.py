@@ -63,6 +63,14 @@ class TablePart(NamedTuple):
         """How many rows of the table these are, complete or not."""
         return len(self.complete)
 
+    def arrays(self) -> dict[str, Any]:
+        """Return values, errors, limits, labels, weights and groups of the complete rows, those that there are."""
+        errors, limits = (self.X_err.err, self.X_err.sides) if isinstance(self.X_err, Limits) else (self.X_err, None)
+        values = self.X.to_numpy() if isinstance(self.X, pd.DataFrame) else self.X
+        found = {"values": values, "errors": errors, "limits": limits, "labels": self.y}
+        found |= {"weights": self.weights, "groups": self.groups}
+        return {name: array for name, array in found.items() if array is not None}
+
 
 def read_parts(
     table: TableReader,
@@ -390,33 +398,26 @@ def read_all(table: TableReader, layout: Layout, *, learning: bool = False) -> D
     Data
         With the layout; one without features, of a libsvm file to learn from, has them only now.
     """
-    sparse, n_rows = isinstance(table, Libsvm), 0
-    X, errors, sides, labels = list[Any](), list[Array](), list[Array](), list[NDArray[Any]]()
-    weights, groups = list[Any](), list[Any]()
+    sparse, n_rows, parts = isinstance(table, Libsvm), 0, dict[str, list[Any]]()
     for part in read_parts(table, layout, labels=True, learning=learning):
         n_rows += part.n_rows
-        labels += [] if part.y is None else [part.y]
-        weights += [] if part.weights is None else [part.weights]
-        groups += [] if part.groups is None else [part.groups]
-        X.append(part.X if sparse else _off_heap(part.X.to_numpy()))
-        if isinstance(part.X_err, Limits):
-            sides.append(_off_heap(part.X_err.limits))
-        if part.X_err is not None:
-            errors.append(_off_heap(part.X_err.err if isinstance(part.X_err, Limits) else part.X_err))
+        for name, values in part.arrays().items():
+            is_number = not sparse and values.dtype.kind == "f"
+            parts.setdefault(name, []).append(_off_heap(values) if is_number else values)
     if not n_rows:
         raise TableError(f"{table.name} has a header and no rows" if table.columns else f"{table.name} is empty")
-    y = np.concatenate(labels)
-    if not len(y):
+    if not sum(map(len, parts["labels"])):
         raise TableError(f"{table.name}: --missing drop leaves none of {n_rows} rows")
+    y = np.concatenate(parts.pop("labels"))
     if sparse:
-        stacked, layout = _stack_sparse(X, layout, table.name)
+        stacked, layout = _stack_sparse(parts["values"], layout, table.name)
         return Data(table.name, stacked, None, y, layout, n_rows)
-    frame = pd.DataFrame(_stack(X), columns=layout.features, copy=False)
-    X_err: Array | Limits | None = _stack(errors) if errors else None
-    if X_err is not None and sides:
-        X_err = Limits(X_err, _stack(sides))
-    rows_weights, rows_groups = (np.concatenate(each) if each else None for each in (weights, groups))
-    return Data(table.name, frame, X_err, y, layout, n_rows, rows_weights, rows_groups)
+    frame = pd.DataFrame(_stack(parts.pop("values")), columns=layout.features, copy=False)
+    X_err: Array | Limits | None = _stack(parts.pop("errors")) if "errors" in parts else None
+    others = {name: np.concatenate(each) for name, each in parts.items()}
+    if "limits" in others:
+        X_err = Limits(X_err, others.pop("limits"))
+    return Data(table.name, frame, X_err, y, layout, n_rows, **others)
 
 
 def _off_heap(values: Array) -> Array:
