@@ -457,7 +457,7 @@ CARDS = {
     "twice": {"layout": {**LAYOUT, "values": ["a", "a", "b"], "errors": {}}},
     "errors-twice": {"layout": {**LAYOUT, "errors": {"a": ["sigma", [DEEP], 1.0]}}},
     "errors": {"layout": {**LAYOUT, "errors": {"a": 1}}},
-    "na": {"layout": {**LAYOUT, "na": ["1"]}},
+    "na": {"layout": {**LAYOUT, "na": [["1"]]}},
     "log": {"layout": {**LAYOUT, "log": "a"}},
     "levels": {"layout": {**LAYOUT, "categories": {"k": ["x", "x"]}}},
     "correlations": {"layout": {**LAYOUT, "correlations": [["a", "d", "x"]]}},

@@ -80,6 +80,7 @@ class TableReader(ABC):
                 first += part.num_rows
                 if not cells.count:
                     yield values, {name: _decoded(part.column(name)) for name in others}
+        pa.default_memory_pool().release_unused()  # texts of numbers, before a fit needs the memory
         cells.check()
 
     def _numbers(self, column: Any, name: str, none: Any, cells: Cells, first: int) -> Any:

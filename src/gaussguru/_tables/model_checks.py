@@ -220,35 +220,35 @@ def size(letter: str) -> Rule:
     return rule
 
 
-def real(low: float = -LARGEST, high: float = LARGEST, *, nan: bool = False) -> Rule:
-    """Return the rule of one float."""
+def must(words: str, test: Callable[[At, Any], bool]) -> Rule:
+    """Return the rule of a value that passes a test, and the words for one that does not."""
 
     def rule(at: At, value: Any) -> None:
-        is_number = type(value) in (float, int, np.float64, np.float32)
-        if not is_number or not (low <= value <= high or (nan and math.isnan(value))):
-            at.fail("is no number in the range of a fit")
+        if not test(at, value):
+            at.fail(words)
 
     return rule
+
+
+def real(low: float = -LARGEST, high: float = LARGEST, *, nan: bool = False) -> Rule:
+    """Return the rule of one float."""
+    kinds = (float, int, np.float64, np.float32)
+
+    def test(_: At, value: Any) -> bool:
+        return type(value) in kinds and bool(low <= value <= high or (nan and math.isnan(value)))
+
+    return must("is no number in the range of a fit", test)
 
 
 def whole(low: int, high: float = math.inf) -> Rule:
     """Return the rule of a whole number."""
-
-    def rule(at: At, value: Any) -> None:
-        if type(value) is not int or not low <= value <= high:
-            at.fail(f"is no whole number from {low} to {high:g}")
-
-    return rule
+    words = f"is no whole number from {low} to {high:g}"
+    return must(words, lambda _, value: type(value) is int and low <= value <= high)
 
 
 def one_of(*values: Any) -> Rule:
     """Return the rule of a value that is one of ``values``, with the same type."""
-
-    def rule(at: At, value: Any) -> None:
-        if not any(type(value) is type(known) and value == known for known in values):
-            at.fail(f"is none of {values}")
-
-    return rule
+    return must(f"is none of {values}", lambda _, value: any(type(value) is type(v) and value == v for v in values))
 
 
 def part(*types: type) -> Rule:
@@ -280,19 +280,11 @@ def pattern(*types: type) -> Rule:
     return rule
 
 
-def _labels(at: At, value: Any) -> None:
-    if at.classes is None or type(value) is not np.ndarray or not np.array_equal(value, at.classes):
-        at.fail("holds other classes than its card")
-
-
-def _features(at: At, value: Any) -> None:
-    if type(value) is not int or value != len(at.features):
-        at.fail("is another number of features than that of its card")
-
-
-def _text(at: At, value: Any) -> None:
-    if type(value) is not str:
-        at.fail("is no text")
+_labels = must("holds other classes than its card", lambda at, value: at.classes is not None
+               and type(value) is np.ndarray and np.array_equal(value, at.classes))  # fmt: skip
+_features = must("is another number of features than that of its card",
+                 lambda at, value: type(value) is int and value == len(at.features))  # fmt: skip
+_text = must("is no text", lambda _, value: type(value) is str)
 
 
 def _steps(at: At, value: Any) -> None:
@@ -423,9 +415,8 @@ def _scores(at: At, value: Any) -> None:
         _check_shape(at.inside(name), value[name].shape, "n")
 
 
-def _n_classes(at: At, value: Any) -> None:
-    if at.classes is None or type(value) is not int or value != len(at.classes):
-        at.fail("is another number of classes than that of its card")
+_n_classes = must("is another number of classes than that of its card", lambda at, value: at.classes is not None
+                  and type(value) is int and value == len(at.classes))  # fmt: skip
 
 
 def _members(at: At, value: Any) -> None:
