@@ -313,6 +313,25 @@ def test_command(client, tmp_path):
         assert np.array_equal(other.estimator.predict(frame), one.estimator.predict(frame))
 
 
+def test_broken_cells_of_files_on_a_cluster_are_listed_at_once(client, tmp_path, capsys):
+    """With the rows of all files, by number; the first rows, which are planned, are whole."""
+    paths = []
+    for number in range(3):
+        frame = pd.DataFrame({"a": np.arange(400) % 7, "b": np.arange(400) / 3, "kind": ["no", "yes"] * 200}).astype(
+            object
+        )
+        if number:
+            frame.loc[10, "a"], frame.loc[390, "b"] = "oops", f"bad{'!' * number}"
+        paths.append(tmp_path / f"{number}.csv")
+        frame.to_csv(paths[-1], index=False)
+    pattern, address = str(tmp_path / "*.csv"), client.scheduler.address
+    assert main(["fit", pattern, "--target", "kind", "--sigma", "1", "--dask", address, "-o", str(tmp_path / "m")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    for cell in ("'a' has 'oops' in row 411; expected is a number", "'bad!' in 'b' in row 791",
+                 "'oops' in 'a' in row 811", "'bad!!' in 'b' in row 1191"):  # fmt: skip
+        assert cell in line
+
+
 @pytest.mark.parametrize("classifier", ["error-bars", "guru"])
 def test_command_with_columns_of_errors(client, tmp_path, classifier):
     """The workers read the files; the model is that of the same table in memory."""

@@ -303,8 +303,10 @@ def test_what_error_bars_cannot_do():
     for factor in (-0.1, 1.1, np.nan):
         with pytest.raises(TableError, match="--remeasure must be between 0 and 1"):
             measured.predict(data.X, data.X_err, remeasure=factor)
-    with pytest.raises(TableError, match="limits"):
-        measured.predict(data.X, Limits(data.X_err, np.zeros(data.X.shape)), remeasure=0.5)
+    limited = replace(measured.layout, limits=dict.fromkeys(measured.layout.values, ("flag", "-")))
+    limited = Model(measured.estimator, measured.card | {"layout": limited.as_json()})
+    with pytest.raises(TableError, match=r"limits \(column 'flag'\)"):
+        limited.gain(data.X, Limits(data.X_err, np.ones(data.X.shape)), 0.5)
     with pytest.raises(ValueError, match="X_err is missing"):
         measured.predict(data.X)
     with pytest.raises(TableError, match="--kernel rbf needs --classifier guru"):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from gaussguru._columns.measured import Bar
+from gaussguru._columns.measured import Bar, Columns
 
 __all__ = ["CONVENTIONS", "ColumnRoles", "column_roles", "plain"]
 
@@ -181,6 +181,14 @@ class ColumnRoles:
         errors = {column for bar in self.errors.values() for column in bar.columns}
         limits = {column for column, _ in self.limits.values()}
         return errors | limits | {column for *_, column in self.correlations} | {*self.ignored}
+
+    def columns(self, names: Iterable[str]) -> Columns:
+        """Return the features among some columns, with their errors, limits and correlations."""
+        values = [name for name in names if name not in self.not_values]
+        errors = {name: self.errors[name] for name in values if name in self.errors}
+        limits = {name: self.limits[name] for name in values if name in self.limits}
+        known = [] if limits else [pair for pair in self.correlations if {*pair[:2]} <= errors.keys()]
+        return Columns(values, errors, limits, known)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -384,8 +392,8 @@ def _resolve(roles: ColumnRoles, feature: str, of: dict[str, tuple[str, str]], l
             upper = "end+" if role.startswith("end") else upper
             if upper == "end+" and not level:
                 roles.doubtful[column] = (
-                    f"looks like an end of an interval of {feature!r}, of a level that --error-level must give: "
-                    "0.6827 for one standard deviation to either side, 0.9, 0.95 or 0.9545 as the table's source says"
+                    f"looks like an end of an interval of {feature!r}, of a level that must be given: 0.6827 for one "
+                    "standard deviation to either side, 0.9, 0.95 or 0.9545 as the table's source says"
                 )
                 roles.settled_by[column] = "--error-level LEVEL"
                 continue

@@ -61,6 +61,8 @@ class Cells:
     def __init__(self, table: str, error: type[ValueError] = ValueError) -> None:
         self.table, self.error = table, error
         self.count, self.first = 0, list[tuple[str, str, int, str]]()
+        # Whether advice may name options of the command.
+        self.has_options = error is not ValueError
         self.unseen = Counter[tuple[str, str]]()
 
     def add(self, wrong: NDArray[np.bool_], columns: Sequence[str], values: Any, expected: str, first: int) -> None:
@@ -72,6 +74,12 @@ class Cells:
             value = values[i, j]
             text = f"{value:g}" if isinstance(value, float) else _short(value)
             self.first.append((columns[j], text, first + i + 1, expected.format(_short(columns[j]))))
+
+    def extend(self, others: Cells, first: int) -> None:
+        """Add the cells of further rows, which begin with number ``first``."""
+        self.count += others.count
+        self.first += [(name, text, row + first, expected) for name, text, row, expected in others.first]
+        del self.first[MOST_CELLS:]
 
     def check(self) -> None:
         """Raise if there are wrong cells, with a list of the first of them."""
@@ -330,7 +338,8 @@ class Columns:
             return None
         limits = np.zeros(values.shape)
         for name, (column, coding) in self.limits.items():
-            place, expected = self._feature[name], CODINGS[coding] + "; leave the column out with --drop {}"
+            place, advice = self._feature[name], "; leave the column out with --drop {}" * cells.has_options
+            expected = CODINGS[coding] + advice
             if coding == "<":
                 marks = np.array(["" if mark is None else str(mark).strip() for mark in texts[column]], dtype=object)
                 found = np.array([_MARKS.get(mark, np.nan) for mark in marks], dtype=np.float64)
@@ -370,8 +379,8 @@ class Columns:
                 if self.missing == "unmeasured" and self.missing_error == "refuse":
                     gone = np.isnan(bars) & known & (True if limits is None else limits[:, features] == 0)
                     expected = (
-                        "is an error for every value: 0 if the value is exact, inf if it should not be used; "
-                        "--missing-error says which for all"
+                        "is an error for every value: 0 if the value is exact, inf if it should not be used"
+                        + "; --missing-error says which for all" * cells.has_options
                     )
                     cells.add(gone, names, bars, expected, first)
             above, below = _deviations(kind, stated, values[:, features])
@@ -400,7 +409,7 @@ class Columns:
             place = self._feature[name]
             column = values[:, place].copy()
             wrong = (column <= 0)[:, np.newaxis]
-            cells.add(wrong, [name], column[:, np.newaxis], "is above 0, for --log", first)
+            cells.add(wrong, [name], column[:, np.newaxis], "is above 0, for a logarithm", first)
             for errors in () if upper is None else (upper,) if lower is upper else (lower, upper):
                 assert errors is not None
                 errors[:, place] = np.where(

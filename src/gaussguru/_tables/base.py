@@ -86,13 +86,7 @@ class TableReader(ABC):
         """Return the numbers of a column, of rows from number ``first`` on; note cells that are no numbers."""
         if not is_text(column.type):
             return pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-        column = valid_texts(column, none)
-        numbers, wrong = numbers_of(column, self.decimal, truths=name in self._truths)
-        if wrong is not None:
-            texts = np.array(column.to_pylist(), dtype=object)[:, np.newaxis]
-            is_comma = self.decimal == "." and re.fullmatch(_WITH_COMMA, texts[np.argmax(wrong), 0])
-            remedy = COMMA if is_comma else "mend the cells, or leave the column out of the fit with --drop {}"
-            cells.add(wrong[:, np.newaxis], [name], texts, f"is a number; {remedy}", first)
+        numbers = listed_numbers(column, name, none, cells, first, self.decimal, truths=name in self._truths)
         return numbers.to_numpy(zero_copy_only=False)
 
     _truths: Collection[str] = ()
@@ -293,13 +287,22 @@ def _plain_kind(column: Any, none: Any) -> Any:
         texts = pc.cast(column, pa.string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # bytes that are no UTF-8, lists, ...
         texts = pa.array([None if value is None else shortened(value) for value in column.to_pylist()], pa.string())
-    return pc.if_else(pc.is_in(texts, value_set=none), None, texts)
+    return pc.if_else(pc.is_in(pc.utf8_trim_whitespace(texts), value_set=none), None, texts)
 
 
-def valid_texts(texts: Any, none: Any) -> Any:
-    """Return texts without blanks around them, null where they are among those that stand for no value."""
-    trimmed = pc.utf8_trim_whitespace(pc.cast(texts, pa.string()))
-    return pc.if_else(pc.is_in(trimmed, value_set=none), None, trimmed)
+def listed_numbers(
+    column: Any, name: str, none: Any, cells: Cells, first: int, decimal: str, *, truths: bool = False
+) -> Any:
+    """Return the numbers of a column of texts, of rows from number ``first`` on; note cells that are no numbers."""
+    trimmed = pc.utf8_trim_whitespace(pc.cast(column, pa.string()))
+    texts = pc.if_else(pc.is_in(trimmed, value_set=none), None, trimmed)
+    numbers, wrong = numbers_of(texts, decimal, truths=truths)
+    if wrong is not None:
+        shown = np.array(texts.to_pylist(), dtype=object)[:, np.newaxis]
+        is_comma = decimal == "." and re.fullmatch(_WITH_COMMA, shown[np.argmax(wrong), 0])
+        remedy = COMMA if is_comma else "mend the cells, or leave the column out of the fit with --drop {}"
+        cells.add(wrong[:, np.newaxis], [name], shown, f"is a number; {remedy}", first)
+    return numbers
 
 
 def is_number(kind: Any) -> bool:

@@ -35,34 +35,39 @@ class Csv(TableReader):
         notes: list[str] = []
         stream = Decoded(stream, limits, notes)
         super().__init__(name, stream, limits)
-        self.notes = notes
+        self.notes, self.decimal = notes, decimal
         sep = "\t" if sep in ("\\t", "tab") else sep
         _check_character("--sep", sep)
         _check_character("--decimal", decimal)
         comments, self._blanks = _take_comments(name, stream, limits.line), list[str]()
-        self._has_comments, about = bool(comments), _ecsv_header(name, comments)
-        self._kinds = {each["name"]: pa.string() for each in about.get("datatype", ()) if each["datatype"] == "string"}
-        head, is_all = _first_lines(name, stream, limits.line)
-        text = head.decode()
-        if not text.strip():
+        about = _ecsv_header(name, comments)
+        fields = about.get("datatype", ())
+        self._has_comments, self.columns, self._skip = bool(comments), list[str](), 0
+        self._kinds = {each["name"]: pa.string() for each in fields if each["datatype"] == "string"}
+        head, _ = _first_lines(name, stream, limits.line)
+        if not head.strip():
             raise TableError(f"{name} is empty; a header with the names of the columns is expected")
         if found := _SEPARATOR_LINE.match(head):  # of Excel
             sep = sep or found[1].decode()
             stream.read(found.end())
-            head, is_all = _first_lines(name, stream, limits.line)
-            text = head.decode()
-        line = next((line for line in io.StringIO(text, newline=None) if line.strip()), "")
+            head, _ = _first_lines(name, stream, limits.line)
+        line = next((line for line in io.StringIO(head.decode(), newline=None) if line.strip()), "")
         bare = re.sub(r'"[^"]*"', "", line)
         self.sep = sep or about.get("delimiter", " " if about else None) or max(SEPARATORS, key=bare.count)
-        self.decimal = decimal
         if self.sep == decimal:
             raise TableError(f"{name}: the fields cannot be separated by the decimal point {decimal!r}; give --sep")
         limits.check_columns(name, "csv", bare.count(self.sep) + 1)
-        self.columns, self._skip = [], 0
         units = self._take_ruled_header(head) or self._take_commented_header(line, comments)
-        if units:
-            head, is_all = _first_lines(name, stream, limits.line)
-            text, line = head.decode(), ""
+        self._read_header("" if units else line)
+        limits.check_columns(name, "csv", len(self.columns))
+        check_names(self)
+        known = {each["name"]: each.get("unit") for each in fields} or dict(zip(self.columns, units, strict=False))
+        self.units = {column: str(unit) for column, unit in known.items() if column and unit}
+
+    def _read_header(self, line: str) -> None:
+        """Read the names of the columns from the first line, unless they are known, and the first rows."""
+        head, is_all = _first_lines(self.name, self._stream, self._limits.line)
+        text = head.decode()
         first_rows = text[: len(text) - len(text.lstrip()) + len(line) + SAMPLE]
         rows = csv.reader(io.StringIO(first_rows, newline=None), delimiter=self.sep)
         try:
@@ -70,21 +75,15 @@ class Csv(TableReader):
                 self.columns = list(map(str.strip, next(rows)))
                 self._skip += 1
         except StopIteration:
-            raise TableError(f"{name} has no name in its header; names of the columns are expected") from None
+            raise TableError(f"{self.name} has no name in its header; names of the columns are expected") from None
         except csv.Error as error:
-            raise TableError(f"{name} cannot be read as CSV: {error}") from None
+            raise TableError(f"{self.name} cannot be read as CSV: {error}") from None
         self._sample: list[list[str]] = []
         try:
             self._sample += islice(filter(any, rows), 20)
             self._has_rows = bool(self._sample) or not is_all
         except csv.Error:  # a long text, which Arrow can read
             self._has_rows = True
-        limits.check_columns(name, "csv", len(self.columns))
-        check_names(self)
-        listed = {each["name"]: each.get("unit") for each in about.get("datatype", ())} or dict(
-            zip(self.columns, units or (), strict=False)
-        )
-        self.units = {column: str(unit) for column, unit in listed.items() if column and unit}
 
     def _take_ruled_header(self, head: bytes) -> list[str]:
         """Read a header that has a line of dashes below it, and perhaps one of units; return the units."""
@@ -157,7 +156,7 @@ class Csv(TableReader):
         shown = self._first_rows(head, kinds, words)
         # Arrow makes times of texts, too.
         kinds |= {field.name: pa.string() for field in shown.schema if pa.types.is_temporal(field.type)}
-        return plain_kinds(self._first_rows(head, kinds, words) if kinds else shown)
+        return plain_kinds(self._first_rows(head, kinds, words) if kinds else shown, words)
 
     def _first_rows(self, head: bytes, kinds: dict[str, Any], words: Sequence[str]) -> Any:
         conversion = {"include_columns": [name for name in self.columns if name], "strings_can_be_null": True}

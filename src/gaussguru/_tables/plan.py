@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gaussguru._columns import Bar, ColumnRoles, column_roles
+from gaussguru._columns import Bar, ColumnRoles, column_roles, plain
 from gaussguru._columns.conventions import FUNCTION, LONGEST_NAME, NINETY_PERCENT
 from gaussguru._columns.measured import KINDS, LARGEST, REPLICATES
 from gaussguru._tables.base import COMMA, NUMBER, numbers_of
@@ -282,7 +282,10 @@ class _Planner:
         self.columns = [name for name in table.columns if name and name not in self.alone]
         self.doubtful: dict[str, tuple[str, list[str]]] = {}
         self.named = {*options.features, *(name for _, name in options.named)}
-        self.notes = self._notes_on_texts()
+        self.notes: list[str] = []
+        # Columns of texts with commas in numbers, most of them or all as in 1,234, which may be thousands.
+        self.commas = self._find_commas()
+        self.decimal = "," if any(is_decimal for is_decimal in self.commas.values()) else table.decimal
         # Texts among the numbers of a column, by column.
         self.broken: dict[str, Counter[str]] = {}
         columns = dict(zip(shown.column_names, shown.columns, strict=True))
@@ -293,6 +296,7 @@ class _Planner:
         roles = self._roles()
         ignored = dict(roles.ignored)
         layout = self._layout(roles, ignored)
+        self._doubt_commas(layout)
         if layout.missing == "unmeasured" and self.options.missing_error is None:
             self._check_missing_errors(layout)
         if layout.missing == "error" and self.options.missing is None:  # what stands for no value is then none
@@ -368,8 +372,8 @@ class _Planner:
         options = replace(self.options, drop=[*self.options.drop, *gone], drop_doubtful=bool(gone))
         return _Planner(self.table, self.target, options, self.shown).plan()
 
-    def _notes_on_texts(self) -> list[str]:
-        """Return advice on decimal commas; raise if the first row looks like a second header."""
+    def _find_commas(self) -> dict[str, bool]:
+        """Return columns with commas in numbers, and whether these are decimal; raise if row 1 is a second header."""
         texts = {name: column for name, column in zip(self.shown.column_names, self.shown.columns, strict=True)
                  if pa.types.is_string(column.type)}  # fmt: skip
         rest = {name: column.slice(1) for name, column in texts.items() if column.is_valid()[:1].to_pylist() == [True]}
@@ -380,10 +384,28 @@ class _Planner:
                 f"{self.table.place(below[0])} has {quoted(texts[below[0]][0].as_py())} in row 1, and numbers below: "
                 "row 1 looks like a second header; remove it from the file"
             )
-        commas = [name for name, column in texts.items() if _matches(column, _WITH_COMMA)]
-        if not commas:
-            return []
-        return [f"texts such as {self.shown[commas[0]].drop_null()[0].as_py()!r} in {_named(commas)}: {COMMA}"]
+        commas = [name for name in self.columns if name in texts and _matches(texts[name], _WITH_COMMA)]
+        if commas:
+            self.notes = [f"texts such as {texts[commas[0]].drop_null()[0].as_py()!r} in {_named(commas)}: {COMMA}"]
+        if getattr(self.table, "sep", ",") != ",":
+            return dict.fromkeys(commas, True)
+        thousands = r"^\s*[-+]?[1-9]\d{0,2}(,\d{3})+\s*$"
+        return {name: not pc.all(pc.match_substring_regex(texts[name], thousands)).as_py() for name in commas}
+
+    def _doubt_commas(self, layout: Layout) -> None:
+        """Refuse columns with commas in numbers, and name the option that reads decimal ones."""
+        used = {*layout.numbers, *self.doubtful}
+        for name in [name for name in self.commas if name in used]:
+            if self.commas[name]:
+                self._add_doubt(name, "has decimal commas", "--decimal ,")
+            else:
+                reason = "has commas in numbers, of thousands (remove them) or decimal (--decimal ,)"
+                self.doubtful[name] = reason, [_drop(name)]
+
+    def _add_doubt(self, name: str, reason: str, option: str) -> None:
+        """Add to the doubts of a column a reason, and the option that settles it."""
+        reasons, options = self.doubtful.get(name, ("", []))
+        self.doubtful[name] = "; ".join(filter(None, [reasons, reason])), [*options, option]
 
     def _kind(self, name: str) -> str:
         """Return the kind of a column by its first rows, as :func:`column_roles` needs it, or "empty"."""
@@ -402,7 +424,7 @@ class _Planner:
         """Return the numbers of a text column of numbers, and note the texts among them; else the column."""
         if not pa.types.is_string(column.type) or not _matches(column, _NUMBER):
             return column
-        numbers, wrong = numbers_of(pc.utf8_trim_whitespace(column.combine_chunks()), self.table.decimal)
+        numbers, wrong = numbers_of(pc.utf8_trim_whitespace(column.combine_chunks()), self.decimal)
         texts = [] if wrong is None else column.filter(pa.array(wrong)).to_pylist()
         self.broken[name] = Counter(text.strip() for text in texts)
         return numbers
@@ -438,7 +460,8 @@ class _Planner:
                 values.append(name)
                 if name not in self.named:
                     self._doubt(name, roles.errors.get(name))
-        known = self.named | roles.errors.keys() | self.doubtful.keys() | self.broken.keys() | replicated
+        gone = {name for name, (_, given) in self.doubtful.items() if given[0].startswith("--drop")}
+        known = self.named | roles.errors.keys() | gone | replicated
         free = [name for name in values if name not in known]
         self._doubt_errors(dict.fromkeys(free), roles)
         if not self.options.replicates:
@@ -508,8 +531,10 @@ class _Planner:
         steps = np.diff(values)
         if abs(steps[0]) == 1 and (steps == steps[0]).all():
             return f"numbers the rows from {values[0]} on"
-        is_long = values.min() >= LONG and len(np.unique(values)) == self.n
-        return "looks like an identifier: long integers, all different" if is_long else ""
+        is_long = values.min() >= LONG
+        if (is_long or name.lower().endswith("id")) and len(np.unique(values)) == self.n:
+            return f"looks like an identifier: {'long ' * bool(is_long)}integers, all different"
+        return ""
 
     def _no_numbers(self, name: str) -> list[float]:
         """Return numbers of a column that may stand for no value: among those in use, and far from all others."""
@@ -549,17 +574,20 @@ class _Planner:
     def _doubt_errors(self, names: dict[str, None], roles: ColumnRoles) -> None:
         """Refuse columns that may be errors, as most names of features are there with the same ending or beginning."""
         pairs: dict[str, list[tuple[str, str]]] = {}
-        for name in names:
-            for cut in range(1, min(len(name), LONGEST_NAME)):
-                for feature, pattern in ((name[:cut], "{x}" + name[cut:]), (name[cut:], name[:cut] + "{x}")):
-                    if feature in names and re.search(r"[^\W\d_]", pattern.replace("{x}", "")):
-                        pairs.setdefault(pattern, []).append((feature, name))
+        spelt = {name: name for name in names}
+        bare = {plain(name): name for name in names if plain(name) != name.lower()}  # without units in brackets
+        for known in (spelt, {plain(name): name for name in names} if bare else {}):
+            for name in known if not pairs else ():
+                for cut in range(1, min(len(name), LONGEST_NAME)):
+                    for feature, pattern in ((name[:cut], "{x}" + name[cut:]), (name[cut:], name[:cut] + "{x}")):
+                        if feature in known and re.search(r"[^\W\d_]", pattern.replace("{x}", "")):
+                            pairs.setdefault(pattern, []).append((known[feature], known[name]))
         for pattern, found in pairs.items():
             is_word = len(found) > 1 or not pattern.replace("{x}", "").isalnum()
             if is_word and 2 * sum(self._may_be_error(*pair) for pair in found) > len(names) - len(found):
                 for feature, name in found:
                     roles.doubtful[name] = f"may hold the errors of {feature!r}"
-                    self.doubtful[name] = roles.doubtful[name], [f"--err-pattern {shlex.quote(pattern)}"]
+                    self._add_doubt(name, roles.doubtful[name], f"--err-pattern {shlex.quote(pattern)}")
 
     def _may_be_error(self, feature: str, name: str) -> bool:
         """Return whether a column is nonnegative, and mostly smaller than the spread of a feature."""
@@ -592,7 +620,7 @@ class _Planner:
                 option = f"--replicates '{of[0][: -len(ends[0])]}{{{','.join(ends)}}}'"
                 for name in of:
                     others = ", ".join(repr(other) for other in of if other != name)
-                    self.doubtful[name] = f"looks like a replicate of {base!r}, as {others}", [option]
+                    self._add_doubt(name, f"looks like a replicate of {base!r}, as {others}", option)
 
     def _complete(self, names: list[str]) -> Array:
         """Return columns of the first rows, (n_rows, n_columns), in which all have a number."""

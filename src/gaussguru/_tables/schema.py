@@ -6,7 +6,7 @@ through, no row is lost. It serves the command, and errors name its options.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -63,6 +63,14 @@ class TablePart(NamedTuple):
         """How many rows of the table these are, complete or not."""
         return len(self.complete)
 
+    def arrays(self) -> dict[str, Any]:
+        """Return values, errors, limits, labels, weights and groups of the complete rows, those that there are."""
+        errors, limits = (self.X_err.err, self.X_err.sides) if isinstance(self.X_err, Limits) else (self.X_err, None)
+        values = self.X.to_numpy() if isinstance(self.X, pd.DataFrame) else self.X
+        found = {"values": values, "errors": errors, "limits": limits, "labels": self.y}
+        found |= {"weights": self.weights, "groups": self.groups}
+        return {name: array for name, array in found.items() if array is not None}
+
 
 def read_parts(
     table: TableReader,
@@ -101,11 +109,11 @@ def read_parts(
     for numbers, columns in _cut(table.parts(wanted, others, layout.words), most_rows):
         weights = _weights(numbers[:, -1], weighting, cells, gaps.n_rows) if weighting else None
         groups = _groups(columns[grouping], table.name, grouping, cells, gaps.n_rows) if grouping else None
-        y = _labels(columns[target], table.place(target)) if target else None
+        y = _labels(columns[target], table.place(target), layout.words) if target else None
         if sparse:
             X, X_err = _checked_sparse(table.name, numbers, gaps.n_rows), None
         else:
-            texts = {name: _labels(columns[name], table.place(name)) for name in layout.texts}
+            texts = {name: _labels(columns[name], table.place(name), layout.words) for name in layout.texts}
             X, X_err = layout.measured(numbers, texts, cells, gaps.n_rows)
         if learning and not sparse and not cells.count:
             _check_extremes(table.name, layout.values, X, gaps.n_rows)
@@ -124,7 +132,7 @@ def checked_frame(frame: pd.DataFrame, layout: Layout, name: str) -> TablePart:
     place = f"{name}, in a part of it"
     gaps, cells = _Gaps(name, layout, layout.target), Cells(place, TableError)
     y, *others = (
-        _labels(pa.array(frame[column].to_numpy(dtype=object), from_pandas=True), column_of(name, str(column)))
+        _labels(pa.array(frame[column].to_numpy(object), from_pandas=True), column_of(name, str(column)), layout.words)
         for column in (layout.target, *layout.texts)
     )
     texts = dict(zip(layout.texts, others, strict=True))
@@ -301,8 +309,8 @@ def _groups(column: Any, table: str, name: str, cells: Cells, first: int) -> NDA
     return groups[:, 0]
 
 
-def _labels(column: Any, place: str) -> NDArray[Any]:
-    """Return labels as texts, None where there is none."""
+def _labels(column: Any, place: str, words: Sequence[str] = ()) -> NDArray[Any]:
+    """Return labels as texts, None where there is none, or one of the words that stand for none."""
     try:
         encoded = column.dictionary_encode()
         texts = pc.utf8_trim_whitespace(pc.cast(encoded.dictionary, pa.string()))
@@ -313,7 +321,7 @@ def _labels(column: Any, place: str) -> NDArray[Any]:
         ) from None
     if (longest := pc.max(pc.utf8_length(texts)).as_py() or 0) > LONGEST_LABEL:
         raise TableError(f"{place} has a label of {longest} characters; expected are at most {LONGEST_LABEL}")
-    known = [None if text in NO_VALUE else text for text in texts.to_pylist()]
+    known = [None if text in NO_VALUE or text in words else text for text in texts.to_pylist()]
     codes = encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
     labels: NDArray[Any] = np.array([*known, None], dtype=object)[codes]
     return labels
@@ -390,33 +398,26 @@ def read_all(table: TableReader, layout: Layout, *, learning: bool = False) -> D
     Data
         With the layout; one without features, of a libsvm file to learn from, has them only now.
     """
-    sparse, n_rows = isinstance(table, Libsvm), 0
-    X, errors, sides, labels = list[Any](), list[Array](), list[Array](), list[NDArray[Any]]()
-    weights, groups = list[Any](), list[Any]()
+    sparse, n_rows, parts = isinstance(table, Libsvm), 0, dict[str, list[Any]]()
     for part in read_parts(table, layout, labels=True, learning=learning):
         n_rows += part.n_rows
-        labels += [] if part.y is None else [part.y]
-        weights += [] if part.weights is None else [part.weights]
-        groups += [] if part.groups is None else [part.groups]
-        X.append(part.X if sparse else _off_heap(part.X.to_numpy()))
-        if isinstance(part.X_err, Limits):
-            sides.append(_off_heap(part.X_err.limits))
-        if part.X_err is not None:
-            errors.append(_off_heap(part.X_err.err if isinstance(part.X_err, Limits) else part.X_err))
+        for name, values in part.arrays().items():
+            is_number = not sparse and values.dtype.kind == "f"
+            parts.setdefault(name, []).append(_off_heap(values) if is_number else values)
     if not n_rows:
         raise TableError(f"{table.name} has a header and no rows" if table.columns else f"{table.name} is empty")
-    y = np.concatenate(labels)
-    if not len(y):
+    if not sum(map(len, parts["labels"])):
         raise TableError(f"{table.name}: --missing drop leaves none of {n_rows} rows")
+    y = np.concatenate(parts.pop("labels"))
     if sparse:
-        stacked, layout = _stack_sparse(X, layout, table.name)
+        stacked, layout = _stack_sparse(parts["values"], layout, table.name)
         return Data(table.name, stacked, None, y, layout, n_rows)
-    frame = pd.DataFrame(_stack(X), columns=layout.features, copy=False)
-    X_err: Array | Limits | None = _stack(errors) if errors else None
-    if X_err is not None and sides:
-        X_err = Limits(X_err, _stack(sides))
-    rows_weights, rows_groups = (np.concatenate(each) if each else None for each in (weights, groups))
-    return Data(table.name, frame, X_err, y, layout, n_rows, rows_weights, rows_groups)
+    frame = pd.DataFrame(_stack(parts.pop("values")), columns=layout.features, copy=False)
+    X_err: Array | Limits | None = _stack(parts.pop("errors")) if "errors" in parts else None
+    others = {name: np.concatenate(each) for name, each in parts.items()}
+    if "limits" in others:
+        X_err = Limits(X_err, others.pop("limits"))
+    return Data(table.name, frame, X_err, y, layout, n_rows, **others)
 
 
 def _off_heap(values: Array) -> Array:

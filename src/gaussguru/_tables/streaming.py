@@ -18,7 +18,9 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 from sklearn.preprocessing import StandardScaler
 
+from gaussguru._columns import Cells
 from gaussguru._errors import Limits
+from gaussguru._tables.base import listed_numbers
 from gaussguru._tables.files import NO_VALUE, TableError, TableReader, format_of, quoted
 from gaussguru._tables.fitting import Moments, TrainingRows, used_rows
 from gaussguru._tables.layout import Layout
@@ -73,48 +75,37 @@ def convert(
 ) -> tuple[TrainingRows, str]:
     """Convert tables to arrays in a directory, reading each once; return their rows, and a digest of the files."""
     _check_layout(layout)
-    paths = [os.path.join(directory, name) for name in ("values", "labels", "errors", "limits", "weights")]
+    paths = {name: os.path.join(directory, name) for name in ("values", "labels", "errors", "limits", "weights")}
     places: dict[str, int] = {}
     scaler, digest, n_rows = StandardScaler(), hashlib.sha256(), 0
     with ExitStack() as stack:
-        values, labels, errors, limits, weights = (stack.enter_context(open(path, "wb")) for path in paths)
+        opened_files = {name: stack.enter_context(open(path, "wb")) for name, path in paths.items()}
         for path in files:
             with closing(opened(path)) as table:
                 for part in read_parts(table, layout, labels=True, learning=True):
-                    assert part.y is not None
                     n_rows += part.n_rows
-                    if len(part.y):
-                        X = part.X.to_numpy()
+                    arrays = part.arrays()
+                    numbers = [places.setdefault(text, len(places)) for text in arrays["labels"]]
+                    arrays["labels"] = np.array(numbers, dtype=np.int32)
+                    if numbers:
                         with np.errstate(invalid="ignore"):  # a column without any value is refused later
                             scaler.partial_fit(part.X)
-                        values.write(np.ascontiguousarray(X).data)
-                        numbers = [places.setdefault(text, len(places)) for text in part.y]
-                        labels.write(np.array(numbers, dtype=np.int32).data)
-                        if part.X_err is not None:
-                            bars = part.X_err.err if isinstance(part.X_err, Limits) else part.X_err
-                            errors.write(np.ascontiguousarray(bars).data)
-                        if isinstance(part.X_err, Limits):
-                            limits.write(part.X_err.sides.data)
-                        if part.weights is not None:
-                            weights.write(part.weights.data)
+                    for name, values in arrays.items():
+                        opened_files[name].write(np.ascontiguousarray(values).data)
                     progress(f"converting {path}: {n_rows} rows")
                 digest.update(table.sha256().encode())
     if not places:
         raise TableError(f"{files[0]} has no rows that can be used")
 
-    def mapped(path: str, dtype: Any) -> Any:
-        return np.memmap(path, dtype=dtype, mode="r") if os.path.getsize(path) else None
-
-    def table_of(path: str, dtype: Any, *shape: int) -> Any:
-        found = mapped(path, dtype)
-        return None if found is None else found.reshape(-1, *shape)
+    def mapped(name: str, dtype: Any, *shape: int) -> Any:
+        path = paths[name]
+        return np.memmap(path, dtype=dtype, mode="r").reshape(-1, *shape) if os.path.getsize(path) else None
 
     d = len(layout.features)
-    X, codes = table_of(paths[0], np.float64, d), mapped(paths[1], np.int32)
-    shape = (d, d) if layout.correlations else (d,)
-    X_err, sides = table_of(paths[2], np.float64, *shape), table_of(paths[3], np.int8, d)
+    X, codes, of_rows = mapped("values", np.float64, d), mapped("labels", np.int32), mapped("weights", np.float64)
+    X_err = mapped("errors", np.float64, *((d, d) if layout.correlations else (d,)))
+    sides = mapped("limits", np.int8, d)
     X_err = X_err if sides is None else Limits(X_err, sides)
-    of_rows = mapped(paths[4], np.float64)
     rows = TrainingRows(
         _name_of(files), layout, n_rows, Arrays(X), X_err, list(places), used_rows(codes, of_rows, len(places)),
         partial(_Ranked, codes), Moments.of(scaler), of_rows, None if of_rows is None else float(of_rows.sum()),
@@ -174,7 +165,7 @@ def rows_on_cluster(
             raw = frames.read_parquet(names, columns=used)
         else:
             spellings = {
-                "na_values": NO_VALUE,
+                "na_values": [*NO_VALUE, *layout.words],
                 "keep_default_na": False,
                 "dtype": dict.fromkeys([target, *layout.texts], str),
             }
@@ -188,7 +179,14 @@ def rows_on_cluster(
         counted, total = texts.value_counts(sort=False, split_out=1), None
         if weights:
             counted, total = (frame[WEIGHT] > 0).astype(int).groupby(texts).sum(), frame[WEIGHT].sum()
-        n_rows, counts, means, variances, weight = dask.compute(raw.shape[0], counted, X.mean(), X.var(ddof=0), total)
+        wanted = raw.shape[0], counted, X.mean(), X.var(ddof=0), total
+        try:
+            n_rows, counts, means, variances, weight = dask.compute(*wanted)
+        except ValueError:
+            if format == "csv":  # pandas names one column of those whose cells are no numbers
+                texts = frames.read_csv(names, sep=sep or ",", usecols=used, dtype=str, keep_default_na=False)
+                _check_cells(dask, texts, layout, decimal, _name_of(files))
+            raise
         moments = _moments(means.to_numpy(), variances.to_numpy(), int(n_rows))
         known = counts.index.tolist()
 
@@ -200,6 +198,25 @@ def rows_on_cluster(
             _name_of(files), layout, int(n_rows), source, errors or None, known, counts.to_numpy(), encode, moments,
             WEIGHT if weights else None, None if weight is None else float(weight),
         )  # fmt: skip
+
+
+def _check_cells(dask: Any, texts: Any, layout: Layout, decimal: str, name: str) -> None:
+    """Raise with a list of the cells of files that are no numbers, if there are any."""
+    wanted = [*layout.numbers, *filter(None, [layout.weights])]
+    parts = [dask.delayed(_broken_cells)(part, wanted, decimal, layout.words) for part in texts[wanted].to_delayed()]
+    cells, first = Cells(name, TableError), 0
+    for n_rows, found in dask.compute(*parts):
+        cells.extend(found, first)
+        first += n_rows
+    cells.check()
+
+
+def _broken_cells(part: Any, columns: list[str], decimal: str, words: list[str]) -> tuple[int, Cells]:
+    """Return the number of rows of a partition, and the cells that are no numbers."""
+    cells, none = Cells("", TableError), pa.array([*NO_VALUE, *words])
+    for name in columns:
+        listed_numbers(pa.array(part[name].to_numpy(object), from_pandas=True), name, none, cells, 0, decimal)
+    return len(part), cells
 
 
 def _moments(means: Array, variances: Array, n_rows: int) -> Moments:

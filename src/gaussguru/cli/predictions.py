@@ -15,21 +15,8 @@ import pyarrow as pa
 import typer
 
 from gaussguru._tables.files import FileLimits, TableError, write_tables, writing, written_format
-from gaussguru.cli.console import (
-    AsJson,
-    Force,
-    Quiet,
-    app,
-    busy,
-    cell,
-    check_output,
-    count,
-    say,
-    show_table,
-    talk,
-    tell,
-    warn,
-)
+from gaussguru.cli import console
+from gaussguru.cli.console import AsJson, Force, Quiet, app, cell, count
 from gaussguru.cli.options import (
     File,
     InputOptions,
@@ -101,7 +88,7 @@ def predict(
 
     Example: gaussguru predict stars.model new.csv --keep name -o classes.csv
     """
-    talk.quiet = quiet
+    console.talk.quiet = quiet
     check_new_output(output, force=force, as_json=json)
     loaded, kept = _load(model, file, reading.limits), keep or []
     kind = "csv" if output == "-" else written_format(output)
@@ -112,7 +99,7 @@ def predict(
     if clash := [name for name in kept if name in types]:
         raise TableError(f"--keep {clash[0]} would have the name of a column of the prediction")
     notes: list[str] = []
-    with closing(reading.open(file)) as table, busy("predicting") as status:
+    with closing(reading.open(file)) as table, console.busy("predicting") as status:
 
         def tables() -> Iterator[dict[str, Any]]:
             from gaussguru._tables.schema import read_parts
@@ -129,10 +116,10 @@ def predict(
 
         with writing(output, force=force) as out:
             n_rows = write_tables(out, tables(), kind)
-        warn([*table.notes, *notes])
-    say(f"{table.name}: {count(n_rows, 'row')} predicted" + ("" if output == "-" else f", wrote {output}"))
+        console.warn([*table.notes, *notes])
+    console.say(f"{table.name}: {count(n_rows, 'row')} predicted" + ("" if output == "-" else f", wrote {output}"))
     if json:
-        tell({"rows": n_rows, "output": output, "columns": [*kept, *types]})
+        console.tell({"rows": n_rows, "output": output, "columns": [*kept, *types]})
 
 
 _LABEL_TYPES = {"number": pa.int64(), "bool": pa.bool_(), "text": pa.string()}
@@ -210,7 +197,7 @@ def evaluate(
 
     Example: gaussguru evaluate stars.model test.csv
     """
-    talk.quiet = quiet
+    console.talk.quiet = quiet
     levels = None
     if noise_levels is not None:
         levels = parse_numbers(noise_levels, "--noise-levels must be numbers with commas between them")
@@ -219,12 +206,12 @@ def evaluate(
     if report is not None and keep:
         raise TableError("--keep is not for --report, which names rows by their numbers: leave one of them out")
     if report is not None:
-        check_output(report, force=force)
+        console.check_output(report, force=force)
     loaded = _load(model, file, reading.limits)
     from gaussguru._tables.judging import evaluate_model
     from gaussguru._tables.schema import read_all, read_parts
 
-    with closing(reading.open(file)) as table, busy("evaluating") as status:
+    with closing(reading.open(file)) as table, console.busy("evaluating") as status:
         # A report looks at the samples more than once; else they pass by in parts.
         whole = None if report is None else read_all(table, loaded.layout)
         rows = loaded.rows_together
@@ -243,12 +230,12 @@ def evaluate(
                 yield part.X, part.X_err, loaded.labels(part.y, table.name)
 
         result = evaluate_model(loaded, samples(), levels)
-        warn(table.notes)
+        console.warn(table.notes)
         if "most_wrong" in result:
             result["most_wrong"] = used.named(**result["most_wrong"])
         result = {"verdict": result.pop("verdict"), "rows": result.pop("rows"), "rows_left_out": 0} | result
         result["rows_left_out"] = n_rows - result["rows"]
-        warn(notes)
+        console.warn(notes)
         known, digest = loaded.card.get("data", {}).get("sha256"), table.sha256()
         # That of a file that was read in parts is one of the digests of all files.
         result["training_rows"] = known in (digest, hashlib.sha256(digest.encode()).hexdigest())
@@ -256,9 +243,9 @@ def evaluate(
             page = _report(loaded, whole, result, title=f"{model} on {file}", sha256=digest)
             with writing(report, force=force) as out:
                 out.write(page.html().encode())
-            say(f"wrote {report}")
+            console.say(f"wrote {report}")
     if json:
-        tell({"model": model, "file": file, **result})
+        console.tell({"model": model, "file": file, **result})
         return
     _print_evaluation(result)
 
@@ -311,7 +298,7 @@ def _print_evaluation(result: dict[str, Any]) -> None:
     for table in (*tables, curve):
         if table:
             print()
-            show_table({name.replace("_", " "): values for name, values in table.items()})
+            console.show_table({name.replace("_", " "): values for name, values in table.items()})
 
 
 def _report(model: "Model", data: "Data", result: dict[str, Any], *, title: str, sha256: str) -> "Report":
@@ -335,4 +322,4 @@ def _report(model: "Model", data: "Data", result: dict[str, Any], *, title: str,
 @app.command()
 def show(model: ModelFile, max_unpacked: MaxUnpacked = 100) -> None:
     """Print the card of a model as JSON: its columns, data, parameters, proof and versions."""
-    tell(_load(model, None, limits_of(unpacked=max_unpacked)).card)
+    console.tell(_load(model, None, limits_of(unpacked=max_unpacked)).card)

@@ -14,22 +14,8 @@ import typer
 from gaussguru._tables.files import TableError, TableReader, files_of, quoted, write_tables, writing, written_format
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.plan import Plan
-from gaussguru.cli.console import (
-    NOT_CERTIFIED,
-    AsJson,
-    Force,
-    Quiet,
-    app,
-    busy,
-    count,
-    given_arguments,
-    say,
-    say_table,
-    show_table,
-    talk,
-    tell,
-    warn,
-)
+from gaussguru.cli import console
+from gaussguru.cli.console import AsJson, Force, Quiet, app, count
 from gaussguru.cli.options import (
     CLASSIFIERS,
     ColumnOptions,
@@ -71,16 +57,16 @@ def columns(
     """
     with closing(reading.open(files_of(file)[0])) as table:
         plan = Plan.of(table, target, chosen)
-        warn(table.notes)
+        console.warn(table.notes)
     if json:
         shown = [column._asdict() for column in plan.columns]
         doubtful = {name: reason for name, (reason, _) in plan.doubtful.items()}
-        tell({"file": file, "rows_looked_at": plan.n_rows, "columns": shown, "summary": plan.summary,
+        console.tell({"file": file, "rows_looked_at": plan.n_rows, "columns": shown, "summary": plan.summary,
               "notes": plan.notes, "doubtful": doubtful, "options": plan.settled_by})  # fmt: skip
         return
     if plan.columns:
         parts = zip(*plan.columns, strict=True)
-        show_table(dict(zip(("column", "role", "reason", "unit", "missing"), map(list, parts), strict=True)))
+        console.show_table(dict(zip(("column", "role", "reason", "unit", "missing"), map(list, parts), strict=True)))
         print()
     print(f"{plan.summary} (by the first {count(plan.n_rows, 'row')})")
     for note in plan.notes:
@@ -140,14 +126,14 @@ def fit(
 
     Example: gaussguru fit stars.csv --target class -o stars.model
     """
-    talk.quiet = quiet
+    console.talk.quiet = quiet
     check_new_output(output, force=force, as_json=json)
     if test_size is not None and not 0 < test_size < 1:
         raise TableError(f"--test-size must be between 0 and 1, as 0.25; got {test_size:g}")
     files = files_of(file)
     with closing(reading.open(files[0])) as table:
         plan = Plan.of(table, target, chosen)
-        layout = plan.check(["gaussguru", *given_arguments])
+        layout = plan.check(["gaussguru", *console.given_arguments])
         kind = classifier or ("error-bars" if layout.errors or layout.limits else "guru")
         asked = _asked_options(file, layout, kind, bars, guru, needs_folds=test_size is None)
         parameters = {**fitting.parameters, **asked.parameters}
@@ -169,15 +155,15 @@ def fit(
     from gaussguru.models import save_model
 
     save_model(fitted, output, force=force)
-    say(f"read {summary}")
+    console.say(f"read {summary}")
     _say_plan(plan)
     _say_fit(fitted.card)
     if output != "-":
-        say(f"wrote {output}")
+        console.say(f"wrote {output}")
     if json:
-        tell(fitted.card)
+        console.tell(fitted.card)
     if not fitted.card["fit"].get("converged", True):  # nothing is claimed of a pool
-        raise typer.Exit(NOT_CERTIFIED)
+        raise typer.Exit(console.NOT_CERTIFIED)
 
 
 def _asked_options(
@@ -209,10 +195,10 @@ def _fit_in_memory(
     from gaussguru._tables.judging import evaluate_model
 
     if test_size is None:
-        with busy(f"fitting {summary}"):
+        with console.busy(f"fitting {summary}"):
             return fit_model(data, classifier=kind, **parameters), summary, digest
     data, held_out = split_rows(data, test_size)
-    with busy(f"fitting {summary}"):
+    with console.busy(f"fitting {summary}"):
         fitted = fit_model(data, classifier=kind, **parameters)
     scores = evaluate_model(fitted, [(held_out.X, held_out.X_err, fitted.labels(held_out.y, held_out.name))])
     names = ("verdict", "rows", "accuracy", "balanced_accuracy", "log_loss", "brier_score", "auc", "baseline")
@@ -230,37 +216,37 @@ def _fit_streamed(
     features = count(len(layout.features), "feature")
     if dask is not None:
         cluster = rows_on_cluster(files, layout, dask, sep=reading.sep, decimal=reading.decimal)
-        with busy(f"fitting on {dask}"), cluster as rows:
+        with console.busy(f"fitting on {dask}"), cluster as rows:
             model = fit_model(rows, classifier=kind, **parameters)
             return model, f"{rows.name}: {count(rows.n_rows, 'row')}, {features}", None
     with tempfile.TemporaryDirectory(prefix="gaussguru-") as directory:
-        with busy("converting") as shown:
+        with console.busy("converting") as shown:
             progress = getattr(shown, "update", lambda text: None)
             rows, digest = convert(files, reading.open, layout, directory, progress)
         summary = f"{rows.name}: {count(rows.n_rows, 'row')}, {features}, in parts"
-        with busy(f"fitting {summary}"):
+        with console.busy(f"fitting {summary}"):
             return fit_model(rows, classifier=kind, **parameters), summary, digest
 
 
 def _say_plan(plan: Plan) -> None:
     """Tell in a few lines which columns are used, and how."""
     if plan.columns:
-        say(plan.summary)
+        console.say(plan.summary)
     for note in plan.notes:
-        say(note)
+        console.say(note)
 
 
 def _say_fit(card: dict[str, Any]) -> None:
     """Tell in a few lines how a fit went."""
-    warn(card["fit"]["warnings"])
+    console.warn(card["fit"]["warnings"])
     if card["fit"].get("method") == "pool":
         _say_pool(card)
     else:
         for line in _fit_in_words(card):
-            say(line)
+            console.say(line)
     if "held_out" in card:
         words = "{verdict} ({rows} rows held out: accuracy {accuracy:.4f}, log loss {log_loss:.4f})"
-        say(words.format(**card["held_out"]))
+        console.say(words.format(**card["held_out"]))
 
 
 def _say_pool(card: dict[str, Any]) -> None:
@@ -270,10 +256,10 @@ def _say_pool(card: dict[str, Any]) -> None:
     found, scores = card["fit"], card["cross_validation"]
     members = count(len(found["members"]["member"]), "member")
     accuracy = f"training accuracy {found['training_accuracy']:.4f}"
-    say(f"pool of {members} (cross-validated log loss {found['cv_log_loss']:.4f}), {accuracy}")
-    say_table(pool_table(scores))
+    console.say(f"pool of {members} (cross-validated log loss {found['cv_log_loss']:.4f}), {accuracy}")
+    console.say_table(pool_table(scores))
     for line in (*pool_in_words(scores, "--use-error-sizes"), *_least_reliable(card)):
-        say(line.rstrip("."))
+        console.say(line.rstrip("."))
 
 
 def _least_reliable(card: dict[str, Any]) -> Iterator[str]:
@@ -312,9 +298,9 @@ def _read(table: TableReader, layout: Layout) -> tuple["Data", str]:
     """Return a whole table, and in words what was read."""
     from gaussguru._tables.schema import deviations, read_all
 
-    with busy("reading"):
+    with console.busy("reading"):
         data = read_all(table, layout, learning=True)
-    warn(table.notes)
+    console.warn(table.notes)
     parts = [f"{data.name}: {count(data.n_rows, 'row')}"]
     if len(data.y) < data.n_rows:
         parts.append(f"{data.n_rows - len(data.y)} of them left out")
@@ -354,7 +340,7 @@ def path(
 
     Example: gaussguru path stars.csv --target class
     """
-    talk.quiet = quiet
+    console.talk.quiet = quiet
     if output is not None:
         check_new_output(output, force=force, as_json=json)
     kind = "csv" if output in (None, "-") else written_format(output)
@@ -362,20 +348,20 @@ def path(
     wanted = int(levels[0]) if "," not in sigmas and levels[0].is_integer() else levels
     with closing(reading.open(file)) as table:
         plan = Plan.of(table, target, chosen)
-        data, summary = _read(table, plan.check(["gaussguru", *given_arguments]))
+        data, summary = _read(table, plan.check(["gaussguru", *console.given_arguments]))
     from gaussguru._tables.fitting import path_table
 
-    with busy(f"fitting {summary}"):
+    with console.busy(f"fitting {summary}"):
         table_of_levels, notes = path_table(data, wanted, **linear.parameters, **fitting.parameters)
-    say(f"read {summary}")
+    console.say(f"read {summary}")
     _say_plan(plan)
-    warn(notes)
+    console.warn(notes)
     if output is not None:
         with writing(output, force=force) as out:
             write_tables(out, [table_of_levels], kind)
         if output != "-":
-            say(f"wrote {output}")
+            console.say(f"wrote {output}")
     if json:
-        tell({"file": file, **table_of_levels})
+        console.tell({"file": file, **table_of_levels})
     elif output is None:
-        show_table({name.replace("_", " "): values for name, values in table_of_levels.items()})
+        console.show_table({name.replace("_", " "): values for name, values in table_of_levels.items()})

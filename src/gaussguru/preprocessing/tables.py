@@ -1,11 +1,11 @@
 """Error bars from tables, and from numbers with uncertainties."""
 
 import warnings
+from collections import Counter
 from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
-from numpy.typing import NDArray
 
 from gaussguru._columns import Cells, Columns, column_roles
 from gaussguru._errors import Asymmetric, Limits, frame_and_units, split_uncertainties, with_units
@@ -65,47 +65,29 @@ def errors_from_frame(frame: Any, convention: str = "auto") -> tuple[Any, Any]:
     frame, units = frame_and_units(frame)
     if not is_frame(frame):
         raise TypeError(f"frame must be a table of astropy or a DataFrame; got {type(frame).__name__}")
-    native = frame.columns if hasattr(frame, "iloc") else nw.from_native(frame).columns
-    names = [str(name) for name in native]
-    place = {name: j for j, name in enumerate(names)}
-    if len(place) < len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
+    labels = list(frame.columns if hasattr(frame, "iloc") else nw.from_native(frame).columns)
+    names = list(map(str, labels))
+    if twice := sorted(name for name, times in Counter(names).items() if times > 1):
         raise ValueError(f"frame must have columns of different names; got {twice!r} more than once")
-    table = nw.from_native(frame, eager_only=True)
-    columns = _columns(names, convention)
-
-    def numbers(name: str) -> Array:
-        try:
-            return as_numbers(table[:, [place[name]]].to_native(), "column")[:, 0]
-        except (ValueError, TypeError) as problem:
-            raise ValueError(
-                f"frame must hold numbers, but column {name!r} does not ({problem}): take out labels and identifiers, "
-                f"as labels = frame.pop({name!r}), and encode categories"
-            ) from problem
-
-    for name, bar in columns.errors.items():
-        for other in filter(None, map(units.get, bar.columns)):
-            if units.get(name, other) != other:
-                raise ValueError(f"column {name!r} has the unit {units[name]!r}, and its errors {other!r}")
-    cells = Cells("frame")
-    texts: dict[str, NDArray[Any]] = {
-        name: np.array(table[:, place[name]].to_list(), dtype=object) for name in columns.texts
-    }
-    matrix = np.column_stack([numbers(name) for name in columns.numbers])
-    labels: list[Any] = [table.columns[place[name]] for name in columns.values]
-    shown = with_units({name: units.get(name, "") for name in columns.values}) if units else labels
-    X = table[:, [place[name] for name in columns.values]].rename(dict(zip(labels, shown, strict=True))).to_native()
+    columns, table = _columns(names, convention), nw.from_native(frame, eager_only=True)
+    _check_units(columns, units)
+    place = {name: j for j, name in enumerate(names)}
+    texts = {name: np.array(table[:, place[name]].to_list(), dtype=object) for name in columns.texts}
+    matrix = np.column_stack([_numbers(table[:, [place[name]]].to_native(), name) for name in columns.numbers])
+    shown = with_units({name: units.get(name, "") for name in columns.values}) if units else None
+    places = [place[name] for name in columns.values]
+    X, cells = table[:, places], Cells("frame")
+    if shown:
+        X = X.rename(dict(zip(X.columns, shown, strict=True)))
     if columns.correlations:
         values, covariances = columns.measured(matrix, texts, cells)
         cells.check()
-        return like(X, values), covariances
+        return like(X.to_native(), values), covariances
     _, lower, upper, limits = columns.sides(matrix, texts, cells)
     cells.check()
-    assert lower is not None and upper is not None  # noqa: PT018  there are errors or limits
-    X_err = like(X, upper)
-    if columns.is_two_sided:
-        X_err = Asymmetric(like(X, lower), X_err)
-    return X, X_err if limits is None else Limits(X_err, like(X, limits))
+    below, above, flags = (None if each is None else like(X.to_native(), each) for each in (lower, upper, limits))
+    X_err = Asymmetric(below, above) if columns.is_two_sided else above
+    return X.to_native(), X_err if flags is None else Limits(X_err, flags)
 
 
 def _columns(names: list[str], convention: str) -> Columns:
@@ -119,9 +101,25 @@ def _columns(names: list[str], convention: str) -> Columns:
     if roles.ignored:
         left = ", ".join(f"{name!r} ({reason})" for name, reason in [*roles.ignored.items()][:5])
         warnings.warn(f"columns are left out of X and X_err: {left}", stacklevel=3)
-    values = [name for name in names if name not in roles.not_values]
-    correlations = [] if roles.limits else roles.correlations
-    return Columns(values, roles.errors, roles.limits, correlations)
+    return roles.columns(names)
+
+
+def _check_units(columns: Columns, units: dict[str, str]) -> None:
+    """Raise if errors have another unit than their feature."""
+    for name, bar in columns.errors.items():
+        for other in filter(None, map(units.get, bar.columns)):
+            if units.get(name, other) != other:
+                raise ValueError(f"column {name!r} has the unit {units[name]!r}, and its errors {other!r}")
+
+
+def _numbers(column: Any, name: str) -> Array:
+    try:
+        return as_numbers(column, "column")[:, 0]
+    except (ValueError, TypeError) as problem:
+        raise ValueError(
+            f"frame must hold numbers, but column {name!r} does not ({problem}): take out labels and identifiers, "
+            f"as labels = frame.pop({name!r}), and encode categories"
+        ) from problem
 
 
 def errors_from_uncertainties(X: Any) -> tuple[Any, Any]:

@@ -43,27 +43,31 @@ class SourceLayout(NamedTuple):
         return X, X_err
 
 
-def _columns(given: Any, known: list[str], features: Sequence[str] | None, others: set[str]) -> Columns:
-    """Return features and their errors: X_err is a convention of names, or the list of columns with errors."""
-    values = list(features or [name for name in known if name not in others])
-    if isinstance(given, str):
-        roles = column_roles([name for name in known if name not in others], convention=given, values=features or ())
-        values = list(features or [name for name in values if name not in roles.not_values])
-        errors = {name: bar for name, bar in roles.errors.items() if name in values}
-        if not errors:
-            raise ValueError(f"X_err={given!r} must fit the names of columns with errors; it fits none of {known!r}")
-        if roles.limits or (roles.doubtful and not features):
-            columns = [*(column for column, _ in roles.limits.values()), *roles.doubtful]
-            raise ValueError(f"columns=[...] must name the features: {columns!r} may be limits or errors, of {known!r}")
-        return Columns(values, errors)
-    if isinstance(given, list | tuple):
-        if not given or any(name not in known for name in given):
-            raise ValueError(f"X_err must name columns of the table, which has {known!r}; got {list(given)!r}")
-        values = list(features or [name for name in values if name not in given])
-        if len(given) != len(values):
-            raise ValueError(f"X_err must name a column for each of {len(values)} features; got {len(given)}")
-        return Columns(values, {name: Bar("sigma", [column]) for name, column in zip(values, given, strict=True)})
-    return Columns(values, missing="error")
+def _by_convention(convention: str, known: list[str], features: Sequence[str] | None) -> Columns:
+    """Return features and their errors by a convention of names."""
+    roles = column_roles(known, convention=convention, values=features or ())
+    found = roles.columns(features or known)
+    if not found.errors:
+        raise ValueError(f"X_err={convention!r} must fit the names of columns with errors; it fits none of {known!r}")
+    if roles.limits or (roles.doubtful and not features):
+        columns = [*(column for column, _ in roles.limits.values()), *roles.doubtful]
+        raise ValueError(f"columns=[...] must name the features: {columns!r} may be limits or errors, of {known!r}")
+    if found.correlations:
+        raise ValueError(
+            f"X_err must name the columns of errors, X_err=[...], to leave out correlations such as "
+            f"{found.correlations[0][2]!r}, which are for tables in memory"
+        )
+    return found
+
+
+def _by_columns(given: Sequence[str], known: list[str], features: Sequence[str] | None) -> Columns:
+    """Return features and their errors, which are in the columns ``given``."""
+    if not given or any(name not in known for name in given):
+        raise ValueError(f"X_err must name columns of the table, which has {known!r}; got {list(given)!r}")
+    values = list(features or [name for name in known if name not in given])
+    if len(given) != len(values):
+        raise ValueError(f"X_err must name a column for each of {len(values)} features; got {len(given)}")
+    return Columns(values, {name: Bar("sigma", [column]) for name, column in zip(values, given, strict=True)})
 
 
 def layout_of(columns: Sequence[str], fields: Fields, chosen: Sequence[str] | None) -> SourceLayout:
@@ -74,7 +78,13 @@ def layout_of(columns: Sequence[str], fields: Fields, chosen: Sequence[str] | No
     if missing:
         raise ValueError(f"X must have the columns {missing!r}; the table has {known!r}")
     others = {name for name in (y, weight) if name is not None}
-    found = _columns(fields.X_err, known, chosen, others)
+    free, errors = [name for name in known if name not in others], fields.X_err
+    if isinstance(errors, str):
+        found = _by_convention(errors, free, chosen)
+    elif isinstance(errors, list | tuple):
+        found = _by_columns(errors, free, chosen)
+    else:
+        found = Columns(list(chosen or free), missing="error")
     if not found.values:
         raise ValueError(f"the table must have columns besides {sorted(others)!r}; it has {known!r}")
     return SourceLayout(found, y, weight)
