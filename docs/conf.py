@@ -36,6 +36,7 @@ extensions = [
     "sphinx_design",
     "sphinx_copybutton",
     "benchmark_tables",
+    "formulas",
     "mathml",
     "reference",
     "repository_links",
