@@ -18,14 +18,14 @@ FORMULAS = {
         r"\min_{w, b} \frac{\lambda}{2} \|w\|^2 + \sum_i s_i \max(0,\; 1 - y_i (w \cdot x_i + b) + \delta \|w\|)",
     "min over W, b (lam/2) sum_c ||w_c||^2 + sum_i s_i max(0, max_{k != y_i} 1 - (w_{y_i} - w_k).x_i - (b_{y_i} - b_k) "
     "+ delta ||w_{y_i} - w_k||)":
-        r"\min_{W, b} \frac{\lambda}{2} \sum_c \|w_c\|^2 + \sum_i s_i \max\Big(0,\; \max_{k \ne y_i} 1 - (w_{y_i} - w_k)"
-        r" \cdot x_i - (b_{y_i} - b_k) + \delta \|w_{y_i} - w_k\|\Big)",
+        r"\min_{W, b} \frac{\lambda}{2} \sum_c \|w_c\|^2 + \sum_i s_i \max\left(0,\; \max_{k \ne y_i} 1 - (w_{y_i} - w_k)"
+        r" \cdot x_i - (b_{y_i} - b_k) + \delta \|w_{y_i} - w_k\|\right)",
     "min over w, b (lam/2) ||w||^2 + sum_i s_i max(0, 1 - y_i (w.x_i + b) - delta_i ||w||)":
         r"\min_{w, b} \frac{\lambda}{2} \|w\|^2 + \sum_i s_i \max(0,\; 1 - y_i (w \cdot x_i + b) - \delta_i \|w\|)",
     "min over W, b (lam/2) sum_c ||w_c||^2 + sum_i s_i max(0, max_{k != y_i} 1 - (w_{y_i} - w_k).x_i - (b_{y_i} - b_k) "
     "- delta_i ||w_{y_i} - w_k||)":
-        r"\min_{W, b} \frac{\lambda}{2} \sum_c \|w_c\|^2 + \sum_i s_i \max\Big(0,\; \max_{k \ne y_i} 1 - (w_{y_i} - w_k)"
-        r" \cdot x_i - (b_{y_i} - b_k) - \delta_i \|w_{y_i} - w_k\|\Big)",
+        r"\min_{W, b} \frac{\lambda}{2} \sum_c \|w_c\|^2 + \sum_i s_i \max\left(0,\; \max_{k \ne y_i} 1 - (w_{y_i} - w_k)"
+        r" \cdot x_i - (b_{y_i} - b_k) - \delta_i \|w_{y_i} - w_k\|\right)",
     "min over w, b sum_i s_i a f((1 - y_i (<w, kappa(x_i, .)> + b)) / a) + (l2/2) ||w||^2, a = sigma ||w||":
         r"\min_{w, b} \sum_i s_i\, a\, f\!\left(\frac{1 - y_i (\langle w, \kappa(x_i, \cdot) \rangle + b)}{a}\right) + "
         r"\frac{l_2}{2} \|w\|^2 \\ a = \sigma \|w\|",
@@ -44,7 +44,7 @@ FORMULAS = {
         r"P(c \mid x) = P(\alpha m_c + \beta_c + e_c + \alpha \kappa n_c \text{ is largest}) \\"
         r"e \sim N(0, I/2), \quad n \sim N(0, W V W^\top)",
     "P(c | x, err) ~ (sum_m w_m(err) P_m(c | x, err))^a(err), w_m >= 0, sum_m w_m = 1":
-        r"P(c \mid x, err) \propto \Big(\sum_m w_m(err)\, P_m(c \mid x, err)\Big)^{a(err)} \\"
+        r"P(c \mid x, err) \propto \left(\sum_m w_m(err)\, P_m(c \mid x, err)\right)^{a(err)} \\"
         r"w_m \ge 0, \quad \sum_m w_m = 1",
     "P(y = 1 | x, err) = Phi((alpha (w.m + b) + beta) / sqrt(1 + alpha^2 kappa^2 w' V w))":
         r"P(y = 1 \mid x, err) = \Phi\!\left(\frac{\alpha (w \cdot m + b) + \beta}{\sqrt{1 + \alpha^2 \kappa^2\, w^\top V w}}"
