@@ -259,7 +259,7 @@ class CalibratedWithErrorsCV(CalibratedScores, ClassifierMixin, MetaEstimatorMix
 
     See Also
     --------
-    ErrorBarClassifier : Needs no steps of your own.
+    gaussguru.ErrorBarClassifier : Needs no steps of your own.
     gaussguru.population.Deconvolve : The step before, for errors already made.
 
     Examples

@@ -65,10 +65,6 @@ class PopulationClassifier(ByProbability, Classifier):
     --------
     ErrorBarClassifier : pools classifiers, of which this is one.
     sklearn.discriminant_analysis.QuadraticDiscriminantAnalysis : one Gaussian for each class, without errors.
-
-    See Also
-    --------
-    ErrorBarClassifier : Pools it with other classifiers.
     gaussguru.population.Deconvolve : One population, for samples without labels.
 
     Examples

@@ -150,7 +150,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
 
     See Also
     --------
-    PopulationClassifier : A population for each class.
+    gaussguru.PopulationClassifier : A population for each class.
     gaussguru.preprocessing.WithErrors : Carries errors through other transformers.
 
     Examples
