@@ -30,7 +30,7 @@ __all__ = [
     "sigma_path",
     "worst_case_covariance",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Everything is imported when it is first used: ``import gaussguru`` alone is enough, and takes no time.
 _HOMES = {

@@ -257,6 +257,11 @@ class CalibratedWithErrorsCV(CalibratedScores, ClassifierMixin, MetaEstimatorMix
     ----------
     Platt, J. (1999). Probabilistic outputs for support vector machines. *Advances in Large Margin Classifiers*.
 
+    See Also
+    --------
+    gaussguru.ErrorBarClassifier : Needs no steps of your own.
+    gaussguru.population.Deconvolve : The step before, for errors already made.
+
     Examples
     --------
     >>> import numpy as np
