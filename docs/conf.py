@@ -12,6 +12,8 @@ from cycler import cycler
 mpl.use("agg")
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
+from gallery_order import StoryOrder
+
 import gaussguru
 from gaussguru.plotting import style
 
@@ -34,10 +36,12 @@ extensions = [
     "sphinx_design",
     "sphinx_copybutton",
     "benchmark_tables",
+    "formulas",
     "mathml",
     "reference",
     "repository_links",
     "table_numbers",
+    "whole_site",
     "wide_figures",
 ]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
@@ -56,6 +60,7 @@ autodoc_typehints = "none"  # numpydoc has the types
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 numpydoc_class_members_toctree = False
+copybutton_selector = "div.highlight-python pre, div.highlight-sh pre, div.highlight-default pre"
 # Links to other references need their inventories from the network: they are fetched where this is asked for.
 intersphinx_mapping = {}
 if os.environ.get("GAUSSGURU_INVENTORIES") == "fetch":
@@ -87,7 +92,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "remove_config_comments": True,
     "abort_on_example_error": True,
-    "within_subsection_order": "FileNameSortKey",
+    "within_subsection_order": StoryOrder,
     "reset_modules": ("matplotlib", use_own_colours),
     "min_reported_time": 3600,  # times of the machine that built the site tell readers nothing
     "write_computation_times": False,  # these pages load scripts from other hosts
@@ -99,10 +104,12 @@ sphinx_gallery_conf = {
 html_theme = "pydata_sphinx_theme"
 html_title = f"gaussguru {version}"
 html_static_path = ["_static"]
+html_favicon = "_static/mark.svg"
+html_baseurl = URLS.get("Documentation", "")
 html_css_files = ["style.css"]
 html_show_sourcelink = False
 html_theme_options = {
-    "logo": {"text": "gaussguru"},
+    "logo": {"text": "gaussguru", "image_light": "_static/mark.svg", "image_dark": "_static/mark.svg", "alt_text": ""},
     "navbar_align": "left",
     "header_links_before_dropdown": 6,
     "show_toc_level": 2,
@@ -115,7 +122,14 @@ html_theme_options = {
         {"name": name, "url": URLS[name], "icon": "fa-solid fa-code"} for name in ("Source",) if name in URLS
     ],
 }
+if html_baseurl:
+    html_theme_options["switcher"] = {"json_url": f"{html_baseurl.rstrip('/')}/versions.json", "version_match": version}
+    html_theme_options["check_switcher"] = False
+    html_theme_options["navbar_start"] = ["navbar-logo", "version-switcher"]
 SINGLE = (
+    "404",
+    "api/index",
+    "api/generated/*",
     "index",
     "install",
     "quickstart",

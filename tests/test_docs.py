@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 import re
 import shlex
@@ -18,11 +19,13 @@ from matplotlib import pyplot
 import gaussguru
 
 ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(DOCS / "_ext"))
+import formulas  # noqa: E402
 import outputs  # noqa: E402
 import package_readme  # noqa: E402
 
-DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 PAGES = [README, *sorted(path for path in DOCS.rglob("*.md") if not {"_build", "auto_examples"} & set(path.parts))]
 MODULES = sorted(
@@ -64,6 +67,11 @@ def test_public_classes_have_an_example():
     classes = list(public_classes())
     assert len(classes) > 25
     assert [cls.__name__ for cls in classes if ">>>" not in (cls.__doc__ or "")] == []
+
+
+def test_formulas_of_docstrings_are_formulas_on_pages():
+    docs = [inspect.getdoc(each) for each in (*public_classes(), gaussguru.sigma_max)]
+    assert sum(formulas.set_formulas(doc.splitlines()) for doc in docs) >= 12
 
 
 @pytest.mark.parametrize("path", [README, DOCS / "index.md"], ids=named)
@@ -234,4 +242,6 @@ def test_the_site(tmp_path):
     assert loaded
     assert not [target for target in loaded if re.match(r"https?:|//", target)]
     index = (html / "searchindex.js").read_text(encoding="utf-8")
-    assert all(word in index for word in ("remeasur", "asymmetr", "certif"))
+    words = ("asymmetr", "certif", "limit", "miss", "remeasur", "varianc", "votabl")
+    assert [word for word in words if f'"{word}"' not in index] == []
+    assert "There is no such page" in (html / "404.html").read_text(encoding="utf-8")

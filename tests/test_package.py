@@ -260,7 +260,7 @@ def test_metadata():
     assert about["Description-Content-Type"] == "text/markdown"
     text = installed.read_text("METADATA")
     assert text is not None
-    assert "make_measured" in text  # the README
+    assert "load_wdbc" in text  # the README
     assert "Typing :: Typed" in about.get_all("Classifier")
     assert set(about.get_all("Provides-Extra")) == set(PROJECT["optional-dependencies"])
     needed = [line for line in about.get_all("Requires-Dist") if "extra" not in line]

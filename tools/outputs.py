@@ -43,7 +43,8 @@ def printed(page: Path) -> Iterator[tuple[str, str]]:
             with warnings.catch_warnings(), contextlib.redirect_stdout(out):
                 # The first epochs of a stream are not the optimum, and some blocks show classifiers that collapse.
                 warnings.simplefilter("ignore", UserWarning)
-                exec(compile(block["code"], str(page), "exec"), names)
+                code = block["code"].replace('"examples/data', f'"{(ROOT / "examples" / "data").as_posix()}')
+                exec(compile(code, str(page), "exec"), names)
             lines = [line.rstrip() for line in out.getvalue().splitlines()]
             yield block["output"] or "", "".join(f"{line}\n" for line in lines)
 

@@ -1,4 +1,4 @@
-"""Run the example of the landing page: does an installed wheel work?"""
+"""Fit and predict: does an installed wheel work?"""
 
 import gaussguru
 from gaussguru import ErrorBarClassifier

@@ -33,7 +33,11 @@ class WideFigures(SphinxPostTransform):
                 continue
             width, height = shape_of(path)
             whole = node.parent if isinstance(node.parent, nodes.reference) else node
-            if width > WIDE * height and not isinstance(whole.parent, nodes.figure):
+            if width <= WIDE * height:
+                continue
+            if isinstance(whole.parent, nodes.figure):
+                whole.parent["classes"].append("wide-figure")
+            else:
                 box = nodes.container("", classes=["wide-figure"])
                 whole.replace_self(box)
                 box += whole

@@ -31,7 +31,7 @@ __all__ = [
     "worst_case_covariance",
     "worst_case_distribution",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Everything is imported when it is first used: ``import gaussguru`` alone is enough, and takes no time.
 _HOMES = {

@@ -167,6 +167,11 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the features, if X had string column names.
 
+    See Also
+    --------
+    GuruClassifier : The linear version.
+    ErrorBarClassifier : For values that were measured with known errors.
+
     Examples
     --------
     >>> from sklearn.datasets import make_moons

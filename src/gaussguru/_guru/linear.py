@@ -149,6 +149,12 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the features, if X had string column names.
 
+    See Also
+    --------
+    ErrorBarClassifier : For values that were measured with known errors.
+    GuruClassifierCV : Chooses ``sigma``.
+    KernelGuruClassifier : For boundaries that are not linear.
+
     Examples
     --------
     >>> from sklearn.datasets import load_breast_cancer

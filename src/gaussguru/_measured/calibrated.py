@@ -245,6 +245,11 @@ class CalibratedWithErrorsCV(CalibratedScores, OrUnchanged, ClassifierMixin, Met
     ----------
     Platt, J. (1999). Probabilistic outputs for support vector machines. *Advances in Large Margin Classifiers*.
 
+    See Also
+    --------
+    gaussguru.ErrorBarClassifier : Needs no steps of your own.
+    gaussguru.population.Deconvolve : The step before, for errors already made.
+
     Examples
     --------
     >>> import numpy as np

@@ -65,6 +65,7 @@ class PopulationClassifier(ByProbability, Classifier):
     --------
     ErrorBarClassifier : pools classifiers, of which this is one.
     sklearn.discriminant_analysis.QuadraticDiscriminantAnalysis : one Gaussian for each class, without errors.
+    gaussguru.population.Deconvolve : One population, for samples without labels.
 
     Examples
     --------

@@ -150,6 +150,11 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
 
+    See Also
+    --------
+    gaussguru.PopulationClassifier : A population for each class.
+    gaussguru.preprocessing.WithErrors : Carries errors through other transformers.
+
     Examples
     --------
     >>> import numpy as np

@@ -198,6 +198,13 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
 
+    See Also
+    --------
+    GuruClassifier : For noise that will be added after training.
+    gaussguru.preprocessing.errors_from_frame : Splits a table into values and errors.
+    gaussguru.robustness.remeasure_gain : Which samples to measure again.
+    gaussguru.models.save_model : Model files without pickle.
+
     Examples
     --------
     >>> import numpy as np
