@@ -1,26 +1,25 @@
-"""What error bars are worth: protocols T0, T1, T2, T3, T5, T7, T8 and T9, all baselines, paired over splits.
+"""What error bars are worth: protocols with all baselines, paired over splits.
 
-    python benchmarks/error_bars.py --splits 10 --only T0,T1 --data fermi,blazar,wdbc --jobs 2 --json results.json
+    python benchmarks/error_bars.py --splits 10 --only larger_test_errors --data fermi,blazar,wdbc --json results.json
     python benchmarks/error_bars.py --show results.json other.json
 
 The second shows tables of what was measured before; where files have the same, the last one counts. ``--kinds ours``
 measures only ours again, with the same splits and the same noise. A file that ``--json`` names is written after every
 model of a split, and what it has already is not measured again.
 
-| T0 | natural: training and test samples as they were measured |
-| T1 | test error bars x 1, 1.5, 2, 3, 5 |
-| T2 | training error bars x 3, test x 1 |
-| T3 | trained on bright samples, tested on faint ones: snpcc with a spectrum, the brightest third of fermi |
-| T5 | 10, 30, 50 % of the test values missing |
-| T7 | test error bars x 3, of which 5, 10, 20 % of the samples are measured again (x 1) |
-| T8 | error bars misstated by 0.5 and 2, in training and in use; the test has twice the noise of training |
-| T9 | made data with an oracle, 2, 6 and 30 features |
-| small | trained on 50, 100 or 200 samples of the training part, tested as they were measured |
-| made | made data with few good and many hopeless training samples, clean test |
+| larger_test_errors | test error bars x 1, 1.5, 2, 3, 5 |
+| larger_training_errors | training error bars x 3, test x 1 |
+| bright_to_faint | trained on bright samples, tested on faint ones: spectra of snpcc, the brightest third of fermi |
+| missing_values | 10, 30, 50 % of the test values missing |
+| measured_again | test error bars x 3, of which 5, 10, 20 % of the samples are measured again (x 1) |
+| misstated_errors | errors misstated by 0.5 and 2, in training and in use; the test has twice the noise of training |
+| simulated_samples | simulated data with an oracle, 2, 6 and 30 features |
+| few_samples | trained on 50, 100 or 200 samples of the training part, tested as they were measured |
+| few_precise_samples | simulated data with few precise and many noisy training samples, exact test samples |
 
 Noise is added as ``sqrt(c^2 - 1) err``, so that errors ``c err`` are true. Fluxes that may be negative (snpcc) go
 through asinh, errors by its derivative, the same for all models; "fluxes" is snpcc without. Splits are random, 30 %
-test (koi by star), of at most 6,000 rows; those of T3 are 70 % of the bright samples, and 1,800 faint
+test (koi by star), of at most 6,000 rows; those of bright_to_faint are 70 % of the bright samples, and 1,800 faint
 ones at most. Probabilities count as between 1e-6 and 1 - 1e-6 in the log loss.
 """
 
@@ -61,7 +60,10 @@ from gaussguru.robustness import remeasure_gain
 LEVELS, MISSING, AGAIN, MISSTATED, WIDTHS = (1, 1.5, 2, 3, 5), (10, 30, 50), (5, 10, 20), (0.5, 1, 2), (2, 6, 30)
 FEW_ROWS = (50, 100, 200)
 KINDS = ("baseline", "deconvolution", "ours")
-PROTOCOLS = ("T0", "T1", "T2", "T3", "T5", "T7", "T8", "T9", "small", "made")
+PROTOCOLS = (
+    "larger_test_errors", "larger_training_errors", "bright_to_faint", "missing_values", "measured_again",
+    "misstated_errors", "simulated_samples", "few_samples", "few_precise_samples",
+)  # fmt: skip
 MOST_ROWS, TEST_SIZE, CLIP = 6000, 0.3, 1e-6
 # Rows of made data.
 N_TRAIN, N_TEST = 4000, 4000
@@ -100,7 +102,7 @@ REAL: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
     "chandra8": (lambda: datasets.load_chandra(data_home=DATA), _unchanged),
 }
 BARRED = ("fermi", "blazar", "wdbc")
-# Samples that are bright, for T3: the logarithm of the flux is the first quantity of fermi.
+# Samples that are bright, for bright_to_faint: the logarithm of the flux is the first quantity of fermi.
 BRIGHT: dict[str, Callable[[Any], np.ndarray]] = {
     "fermi": lambda bunch: bunch.data[:, 0] > np.quantile(bunch.data[:, 0], 2 / 3),
     "snpcc": lambda bunch: bunch.spec_confirmed,
@@ -201,40 +203,42 @@ def of_real_data(
 def _of_split(split: Split, only: tuple[str, ...], models: list[Model], levels: tuple[float, ...]) -> Iterator[Record]:
     natural = Fits(split.training())
     once = [model for model in models if not model.by_level]
-    if "T0" in only or "T1" in only:
-        for level in levels if "T1" in only else (1,):
-            yield from _compared(natural, models, "T1", f"x{level:g}", split, split.samples(split.test, level), level)
-    if "small" in only:
+    if "larger_test_errors" in only:
+        for level in levels:
+            yield from _compared(
+                natural, models, "larger_test_errors", f"x{level:g}", split, split.samples(split.test, level), level
+            )
+    if "few_samples" in only:
         for n in FEW_ROWS:
             few = split.first(n)
-            yield from _compared(Fits(few.training()), once, "small", f"{n} rows", few, few.samples(few.test))
-    if "T5" in only:
+            yield from _compared(Fits(few.training()), once, "few_samples", f"{n} rows", few, few.samples(few.test))
+    if "missing_values" in only:
         Z, F = split.samples(split.test)
         for percent in (0, *MISSING):
             gone = split.uniform[split.test] < percent / 100
             seen = np.where(gone, np.nan, Z), np.where(gone, np.inf, F)
-            yield from _compared(natural, once, "T5", f"{percent} %", split, seen)
-    if "T3" in only and split.bright is not None:
+            yield from _compared(natural, once, "missing_values", f"{percent} %", split, seen)
+    if "bright_to_faint" in only and split.bright is not None:
         faint = split.by_brightness()
         fits, seen = Fits(faint.training()), faint.samples(faint.test)
-        yield from _compared(fits, once, "T3", "bright to faint", faint, seen)
+        yield from _compared(fits, once, "bright_to_faint", "bright to faint", faint, seen)
         for model in (model for model in once if model.name in (OURS, LINEAR)):
             there = fits(model).estimator.refit_population(*seen)  # type: ignore[attr-defined]
             again = model._replace(
                 name=f"{model.name}, population of use", fit=lambda *_, there=there: there.predict_proba
             )
-            yield from _compared(Fits(faint.training()), [again], "T3", "bright to faint", faint, seen)
-    if "T7" in only:
+            yield from _compared(Fits(faint.training()), [again], "bright_to_faint", "bright to faint", faint, seen)
+    if "measured_again" in only:
         yield from _measured_again(natural, split, models)
-    if "T2" in only:
+    if "larger_training_errors" in only:
         noisy = Fits(split.training(level=3.0))
-        yield from _compared(noisy, once, "T2", "x3 to x1", split, split.samples(split.test))
-    if "T8" in only:
+        yield from _compared(noisy, once, "larger_training_errors", "x3 to x1", split, split.samples(split.test))
+    if "misstated_errors" in only:
         for factor in MISSTATED:
             fits = Fits(split.training(stated=factor))
             seen = split.samples(split.test, 2.0, factor)
             whole = models + [SCALED] * any(model.name == LINEAR for model in models)
-            yield from _compared(fits, whole, "T8", f"stated x{factor:g}", split, seen, 2.0)
+            yield from _compared(fits, whole, "misstated_errors", f"stated x{factor:g}", split, seen, 2.0)
 
 
 def _compared(
@@ -269,7 +273,7 @@ def _measured_again(fits: Fits, split: Split, among: list[Model]) -> Iterator[Re
                 p = before.copy()
                 p[chosen] = after[chosen]
                 yield {
-                    "protocol": "T7", "condition": f"{percent} %", "model": f"{name}, by {by}",
+                    "protocol": "measured_again", "condition": f"{percent} %", "model": f"{name}, by {by}",
                     "kind": models[name].kind, "seconds": fits.seconds[name], **scores(split.labels, p),
                 }  # fmt: skip
 
@@ -279,7 +283,7 @@ def chosen(kinds: tuple[str, ...], wanted: list[str] | None) -> list[Model]:
 
 
 def of_made_data(width: int, number: int, kinds: tuple[str, ...], names: list[str] | None) -> list[Record]:
-    """T9: samples of a Gaussian population, errors that vary by a factor of ten around half a spread."""
+    """Samples of a Gaussian population, errors that vary by a factor of ten around half a spread."""
     made = datasets.make_measured(N_TRAIN + N_TEST, width, class_sep=4.0, random_state=number)
     train, test = slice(N_TRAIN), slice(N_TRAIN, None)
     nothing = np.zeros_like(made.X_err)
@@ -299,7 +303,7 @@ def of_made_data(width: int, number: int, kinds: tuple[str, ...], names: list[st
             p = fits(model)(Z[test], F[test])
             records.append(
                 {
-                    "protocol": "T9", "data": f"d={width}", "split": number, "condition": condition,
+                    "protocol": "simulated_samples", "data": f"d={width}", "split": number, "condition": condition,
                     "model": model.name, "kind": model.kind, "seconds": fits.seconds[model.name],
                     **scores(made.y[test], p),
                 }
@@ -321,7 +325,7 @@ def of_good_and_hopeless(number: int, kinds: tuple[str, ...], names: list[str] |
         p = fits(model)(made.X_test, np.zeros_like(made.X_test))
         records.append(
             {
-                "protocol": "made", "data": "300 x 20", "split": number, "condition": "clean test",
+                "protocol": "few_precise_samples", "data": "300 x 20", "split": number, "condition": "clean test",
                 "model": model.name, "kind": model.kind, "seconds": fits.seconds[model.name], **scores(made.y_test, p),
             }
         )  # fmt: skip
@@ -426,7 +430,13 @@ def show_table(results: Results, protocol: str, data: str, out: Any) -> None:
             cells.append(f"**{text}**" if loss == least[condition] else text)
         mark = {"ours": " *", "deconvolution": " +"}.get(results.kinds[name], "")
         print(f"| {name}{mark} | {' | '.join(cells)} |", file=out)
-    if protocol in ("T1", "T2", "T3", "T5", "T8") and {"baseline", "ours"} <= {results.kinds[name] for name in names}:
+    if protocol in (
+        "larger_test_errors",
+        "larger_training_errors",
+        "bright_to_faint",
+        "missing_values",
+        "misstated_errors",
+    ) and {"baseline", "ours"} <= {results.kinds[name] for name in names}:
         print(
             f"\n{OURS} minus the best baseline of the condition, and minus extreme deconvolution, paired:\n", file=out
         )
@@ -457,33 +467,37 @@ def bars(results: Results) -> list[Record]:
         found.append({"bar": what, "met": bool(met), "measured": measured})
 
     for protocol, data in results.cells:
-        if protocol == "T1":
+        if protocol == "larger_test_errors":
             _bars_of_noise(results, data, bar)
-        if protocol == "T9":
+        if protocol == "simulated_samples":
             for condition in results.cells[protocol, data]:
                 if not results.measured(protocol, data, condition, OURS, "oracle"):
                     continue
                 apart = results.difference(
                     (protocol, data, condition, OURS), (protocol, data, condition, "oracle"), "log_loss"
                 )
-                bar(f"T9 {data}, {condition}: log loss within 0.01 of the oracle", apart[0] <= 0.01, pm(apart))
+                bar(
+                    f"simulated_samples {data}, {condition}: log loss within 0.01 of the oracle",
+                    apart[0] <= 0.01,
+                    pm(apart),
+                )
     for name in (OURS, LINEAR):
         order = f"{name}, by gain"
-        if not results.has("T7", "fermi") or order not in results.cells["T7", "fermi"]["0 %"]:
+        if not results.has("measured_again", "fermi") or order not in results.cells["measured_again", "fermi"]["0 %"]:
             continue
         none, some, everything = (
-            results.values("T7", "fermi", f"{percent} %", order, "accuracy") for percent in (0, 10, 100)
+            results.values("measured_again", "fermi", f"{percent} %", order, "accuracy") for percent in (0, 10, 100)
         )
         share, error = ratio(some - none, everything - none)
         # As printed: a sum of accuracies has rounding errors, and a share of exactly 80 % is one.
         bar(
-            f"T7 fermi: {name}: 10 % measured again have 80 % of the gain of all", round(share, 3) >= 0.8,
+            f"measured_again fermi: {name}: 10 % measured again have 80 % of the gain of all", round(share, 3) >= 0.8,
             f"{share:.1%} ± {error:.1%}: {none.mean():.4f}, {some.mean():.4f}, {everything.mean():.4f}",
         )  # fmt: skip
-    key, good = ("made", "300 x 20", "clean test"), "LogisticRegression, good rows alone"
+    key, good = ("few_precise_samples", "300 x 20", "clean test"), "LogisticRegression, good rows alone"
     if results.measured(*key, OURS, good):
         apart = results.difference((*key, OURS), (*key, good), "accuracy")
-        bar("made: accuracy within 0.01 of fitting the good rows alone", apart[0] >= -0.01, pm(apart))
+        bar("few_precise_samples: accuracy within 0.01 of fitting the good rows alone", apart[0] >= -0.01, pm(apart))
     return found
 
 
@@ -493,7 +507,7 @@ def _bars_of_noise(results: Results, data: str, bar: Callable[[str, bool, str], 
     The default against baselines that do not use the sizes of errors, ``use_error_sizes=True`` against all.
     """
     for name, condition in itertools.product((OURS, SIZES), ("x1", "x2", "x3")):
-        key = ("T1", data, condition)
+        key = ("larger_test_errors", data, condition)
         others = [
             other
             for other, kind in results.kinds.items()
@@ -507,7 +521,7 @@ def _bars_of_noise(results: Results, data: str, bar: Callable[[str, bool, str], 
             mean, error = results.difference((*key, name), (*key, best), score)
             words = "within one s.e. of" if wanted == 1 else "ahead by two s.e. of"
             bar(
-                f"T1 {data} {condition}: {score.replace('_', ' ')} of {name} {words} {best}",
+                f"{data} {condition}: {score.replace('_', ' ')} of {name} {words} {best}",
                 -sign * mean <= wanted * error,
                 pm((mean, error)),
             )
@@ -515,12 +529,12 @@ def _bars_of_noise(results: Results, data: str, bar: Callable[[str, bool, str], 
 
 def show(records: list[Record], out: Any) -> list[Record]:
     results = Results(records)
-    for protocol in ("T1", *PROTOCOLS[2:]):
+    for protocol in PROTOCOLS:
         for data in (data for known, data in results.cells if known == protocol):
             show_table(results, protocol, data, out)
     found = bars(results) if {"baseline", "ours"} <= set(results.kinds.values()) else []
     print("\nRows marked \\* are ours, rows marked + are baselines that use our populations.", end=" ", file=out)
-    print("The condition x1 of T1 is T0.\n\n### Goals\n\n| goal | | measured |\n|---|---|---|", file=out)
+    print("\n\n### Goals\n\n| goal | | measured |\n|---|---|---|", file=out)
     for row in found:
         print(f"| {row['bar']} | {'met' if row['met'] else '**not met**'} | {row['measured']} |", file=out)
     return found
@@ -534,7 +548,7 @@ Job = tuple[Callable[..., list[Record]], tuple[Any, ...]]
 
 def jobs(options: argparse.Namespace, done: set[tuple[Any, ...]]) -> list[Job]:
     """Return what is to be measured and is not done: one model of one split each."""
-    real = tuple(name for name in options.only if name not in ("T9", "made"))
+    real = tuple(name for name in options.only if name not in ("simulated_samples", "few_precise_samples"))
     todo: list[Job] = []
     for number, model in itertools.product(range(options.splits), chosen(options.kinds, options.model)):
         rest = options.kinds, [model.name]
@@ -544,9 +558,9 @@ def jobs(options: argparse.Namespace, done: set[tuple[Any, ...]]) -> list[Job]:
                 for name in options.data
                 if (name, number, model.name) not in done
             ]
-        if "made" in options.only and ("300 x 20", number, model.name) not in done:
+        if "few_precise_samples" in options.only and ("300 x 20", number, model.name) not in done:
             todo.append((of_good_and_hopeless, (number, *rest)))
-        if "T9" in options.only:
+        if "simulated_samples" in options.only:
             todo += [
                 (of_made_data, (width, number, *rest))
                 for width in WIDTHS
@@ -593,7 +607,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--only", type=names(PROTOCOLS), default=PROTOCOLS, help="protocols, with commas")
-    parser.add_argument("--levels", type=numbers, default=LEVELS, help="of T1, with commas")
+    parser.add_argument("--levels", type=numbers, default=LEVELS, help="of larger_test_errors, with commas")
     parser.add_argument("--data", type=names(tuple(REAL)), default=BARRED, help="data sets, with commas")
     parser.add_argument("--kinds", type=names(KINDS), default=KINDS, help="of models, with commas")
     parser.add_argument("--model", action="append", help="measure these alone", metavar="NAME")

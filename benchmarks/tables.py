@@ -24,22 +24,23 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 OURS, LINEAR, SIZES = "ErrorBarClassifier", "ErrorBarClassifier, linear", "ErrorBarClassifier, error sizes used"
 DECONVOLUTION = "extreme deconvolution of each class"
-# Protocols of benchmarks/error_bars.py, with the files of their results and what they are called on pages.
+# Protocols of benchmarks/error_bars.py, which name the files of their results, and their titles on pages.
 PROTOCOLS = {
-    "T1": ("larger_test_errors", "Test errors 1, 2 and 3 times as large as measured"),
-    "T2": ("larger_training_errors", "Training errors three times as large, test samples as measured"),
-    "T3": ("bright_to_faint", "Trained on bright samples, tested on faint ones"),
-    "T5": ("missing_values", "A share of the test values missing"),
-    "T7": ("measured_again", "Test errors three times as large, a share of the samples measured again"),
-    "T8": ("misstated_errors", "Errors stated half or twice as large as they are, test errors twice as large"),
-    "T9": ("simulated_samples", "Simulated samples, with the best possible classifier"),
-    "small": ("few_samples", "Trained on few samples"),
-    "made": ("few_precise_samples", "A few precise and many noisy training samples, exact test samples"),
+    "larger_test_errors": "Test errors 1, 2 and 3 times as large as measured",
+    "larger_training_errors": "Training errors three times as large, test samples as measured",
+    "bright_to_faint": "Trained on bright samples, tested on faint ones",
+    "missing_values": "A share of the test values missing",
+    "measured_again": "Test errors three times as large, a share of the samples measured again",
+    "misstated_errors": "Errors stated half or twice as large as they are, test errors twice as large",
+    "simulated_samples": "Simulated samples, with the best possible classifier",
+    "few_samples": "Trained on few samples",
+    "few_precise_samples": "A few precise and many noisy training samples, exact test samples",
 }
 DATA = {
     "fermi": "Fermi sources, pulsar or galaxy", "blazar": "Fermi sources, quasar or BL Lac",
     "wdbc": "breast tumours", "koi": "Kepler objects, planet or not", "snpcc": "supernovae, type Ia or not",
-    "chandra": "Chandra sources, galaxy or young star", "d=2": "2 features", "d=6": "6 features", "d=30": "30 features",
+    "chandra": "Chandra sources, galaxy or young star", "chandra8": "Chandra sources, eight classes",
+    "d=2": "2 features", "d=6": "6 features", "d=30": "30 features",
 }  # fmt: skip
 NUMBER = re.compile(r"([+-]?\d*\.?\d+)(\**)<!--= ?(.+?) ?-->")
 TABLE = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -221,7 +222,7 @@ TABLES: dict[str, Callable[[], str]] = {
 def all_tables() -> str:
     """Return the page of all tables."""
     parts = []
-    for name, title in PROTOCOLS.values():
+    for name, title in PROTOCOLS.items():
         benchmark = Benchmark(name)
         if not benchmark.rows:
             continue
@@ -264,7 +265,7 @@ def add(path: Path) -> None:
     """Take what benchmarks/error_bars.py measured: it replaces results of the same data, condition and model."""
     records = json.loads(path.read_text(encoding="utf-8"))["records"]
     for protocol in dict.fromkeys(record["protocol"] for record in records):
-        benchmark = Benchmark(PROTOCOLS[protocol][0])
+        benchmark = Benchmark(protocol)
         measured: dict[tuple[str, str], dict[str, dict[int, Row]]] = {}
         for record in (record for record in records if record["protocol"] == protocol):
             models = measured.setdefault((record["data"], record["condition"]), {})
