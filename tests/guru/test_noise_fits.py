@@ -522,7 +522,7 @@ def test_worst_distribution_of_features_that_are_ignored_is_the_sample():
     with pytest.raises(ValueError, match="X and y must have the same number of samples"):
         worst_case_distribution(clf, X, y[1:])
     with pytest.raises(TypeError, match="class GuruClassifier; got"):
-        worst_case_distribution(AdversarialSVC().fit(X, y), X, y)
+        worst_case_distribution(AdversarialSVC(0.01).fit(X, y), X, y)
 
 
 def test_adversary_of_a_constant_classifier():

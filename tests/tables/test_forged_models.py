@@ -457,7 +457,8 @@ CARDS = {
     "twice": {"layout": {**LAYOUT, "values": ["a", "a", "b"], "errors": {}}},
     "errors-twice": {"layout": {**LAYOUT, "errors": {"a": ["sigma", [DEEP], 1.0]}}},
     "errors": {"layout": {**LAYOUT, "errors": {"a": 1}}},
-    "na": {"layout": {**LAYOUT, "na": ["1"]}},
+    "na": {"layout": {**LAYOUT, "na": [None]}},
+    "na-flag": {"layout": {**LAYOUT, "na": [True]}},
     "log": {"layout": {**LAYOUT, "log": "a"}},
     "levels": {"layout": {**LAYOUT, "categories": {"k": ["x", "x"]}}},
     "correlations": {"layout": {**LAYOUT, "correlations": [["a", "d", "x"]]}},
@@ -555,7 +556,8 @@ def test_no_number_of_a_file_makes_a_prediction_that_is_none(tmp_path, name):
     card = read_model(str(tmp_path / "model")).card
     sizes = np.array([0.0, 1.0, -1e150, 1e150, 1e-300])
     X = pd.DataFrame(np.stack([sizes, np.roll(sizes, 1), -np.roll(sizes, 2)], axis=1), columns=card["layout"]["values"])
-    errors = np.array([[0.0], [1e150], [1.0], [1e-300], [np.inf]]) * np.ones((1, 3))
+    # Scaled errors are at most 1e150, as others.
+    errors = np.array([[0.0], [1e149], [1.0], [1e-300], [np.inf]]) * np.ones((1, 3))
     X_err = errors if Layout(**card["layout"]).has_errors else None
     refused = accepted = 0
     for path in numbers_in(model.estimator):
