@@ -88,6 +88,7 @@ sphinx_gallery_conf = {
     "backreferences_dir": "api/generated/backreferences",
     "reference_url": {"gaussguru": None},
     "show_memory": False,
+    "thumbnail_size": (560, 392),
     "show_signature": False,
     "download_all_examples": False,
     "remove_config_comments": True,
