@@ -45,7 +45,7 @@ def margin() -> Any:
     w, b = model.coef_[0], model.intercept_[0]
     foot = X.mean(axis=0) - (w @ X.mean(axis=0) + b) * w / (w @ w)
     ends = [foot + sign * w / (w @ w) for sign in (-1, 1)]
-    ax.annotate("", *ends, arrowprops={"arrowstyle": "<->", "linewidth": 1.2})
+    ax.annotate("", ends[0], ends[1], arrowprops={"arrowstyle": "<->", "linewidth": 1.2})
     ax.annotate(r"$2/\|w\|$", foot, textcoords="offset points", xytext=(-10, 16), ha="center", fontsize=style.LABEL)
     ax.set_title("The margin between the dashed lines", fontsize=style.TITLE)
     return figure
