@@ -59,7 +59,6 @@ FORMATS = {
     "votable": (".vot", ".votable"),
     "excel": (".xlsx", ".xlsm"),
 }
-PACKED = (".gz", ".bz2", ".xz", ".zip")
 _READERS: dict[str, type[Batched]] = {
     "parquet": Parquet, "feather": Feather, "fits": Fits, "votable": VoTable, "excel": Excel,
 }  # fmt: skip
@@ -108,7 +107,7 @@ class Libsvm(TableReader):
                 self._limits.check_columns(self.name, "libsvm", X.shape[1] - 1)
             yield X, {name: pa.array(y) for name in others}
 
-    def peek(self, words: Sequence[str] = ()) -> Any:
+    def peek(self, words: Sequence[str] = ()) -> pa.Table:
         """Return an empty table: features have no names."""
         return pa.table({})
 
@@ -140,7 +139,7 @@ def _chosen(X: Any, wanted: Any) -> Any:
 def format_of(path: str) -> str:
     """Return the format that the name of a file stands for."""
     stem = path.lower()
-    for end in PACKED:
+    for end in (".gz", ".bz2", ".xz", ".zip"):
         stem = stem.removesuffix(end)
     return next((name for name, ends in FORMATS.items() if stem.endswith(ends)), "csv")
 
@@ -289,7 +288,7 @@ def write_tables(file: BinaryIO, tables: Iterable[dict[str, Any]], format: str) 
     return n_rows
 
 
-def _plain(table: Any) -> Any:
+def _plain(table: pa.Table) -> pa.Table:
     """Return a table whose texts are of one type; raise where a cell of CSV cannot hold a value."""
     for place, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
         if pa.types.is_primitive(column.type):
@@ -303,7 +302,7 @@ def _plain(table: Any) -> Any:
     return table
 
 
-def _csv_of(table: Any, *, header: bool) -> bytes:
+def _csv_of(table: pa.Table, *, header: bool) -> bytes:
     """Return a table as CSV, with quotes only where a text needs them: Arrow would quote all texts or none."""
     names, text = io.StringIO(), io.BytesIO()
     if header:

@@ -3,12 +3,9 @@
 from dataclasses import dataclass
 
 from gaussguru._columns import Columns
+from gaussguru._columns.measured import MISSING, MISSING_ERROR
 
 __all__ = ["MISSING", "MISSING_ERROR", "Layout"]
-
-# Treatments of features without value, and of values without error.
-MISSING = ("error", "drop", "mean", "unmeasured")
-MISSING_ERROR = ("refuse", "unmeasured", "exact")
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from gaussguru._tables.files import TableError, quoted
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.schema import label_value
 from gaussguru._utils.blocks import rows_at_once
+from gaussguru._utils.types import ErrorBars, Estimator, Values
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Model:
     ['pulsating', 'steady']
     """
 
-    estimator: Any
+    estimator: Estimator
     card: dict[str, Any]
 
     @property
@@ -50,7 +51,7 @@ class Model:
         return Layout(**self.card["layout"])
 
     @property
-    def classifier(self) -> Any:
+    def classifier(self) -> Estimator:
         """The last step."""
         return self.estimator[-1] if isinstance(self.estimator, Pipeline) else self.estimator
 
@@ -74,11 +75,11 @@ class Model:
             width = max(width, n_classes**2 * getattr(population, "n_components_", 1))
         return rows_at_once(width)
 
-    def named(self, X: Any) -> Any:
+    def named(self, X: Values) -> Values:
         """Return X without names of features if the fit had none."""
         return X if sp.issparse(X) or hasattr(self.estimator, "feature_names_in_") else np.asarray(X)
 
-    def seen(self, X: Any, X_err: Any = None) -> Any:
+    def seen(self, X: Values, X_err: ErrorBars = None) -> Values:
         """Return the input of the classifier: samples scaled and filled in, with their errors."""
         samples = measured(self.named(X), X_err)
         for _, step in self.estimator.steps[:-1] if isinstance(self.estimator, Pipeline) else ():
@@ -98,7 +99,7 @@ class Model:
         return names
 
     def predict(
-        self, X: Any, X_err: Any = None, *, each: bool = False, remeasure: float | None = None
+        self, X: Values, X_err: ErrorBars = None, *, each: bool = False, remeasure: float | None = None
     ) -> dict[str, NDArray[Any]]:
         """Return the columns of a prediction.
 
@@ -139,7 +140,7 @@ class Model:
             )
         return columns
 
-    def _columns(self, X: Any, X_err: Any, *, each: bool, remeasure: float | None) -> dict[str, NDArray[Any]]:
+    def _columns(self, X: Values, X_err: ErrorBars, *, each: bool, remeasure: float | None) -> dict[str, NDArray[Any]]:
         samples, classes = self.seen(X, X_err), self.classifier.classes_
         names = self.column_names(each=each, remeasure=remeasure is not None)
         if self.is_calibrated:
@@ -165,7 +166,7 @@ class Model:
         columns += list(probabilities.T) if len(names) > len(columns) else []
         return dict(zip(names, columns, strict=True))
 
-    def gain(self, X: Any, X_err: Any, factor: float) -> NDArray[Any]:
+    def gain(self, X: Values, X_err: ErrorBars, factor: float) -> NDArray[Any]:
         """Return the expected drop in the error probability if everything is measured again with smaller errors."""
         if X_err is None:
             raise TableError("--remeasure needs a model that was fitted to error columns")
@@ -193,7 +194,7 @@ class Model:
         return np.array([values[text] for text in texts], dtype=self.classifier.classes_.dtype)
 
 
-def shrunk_errors(X_err: Any, factor: float) -> NDArray[Any]:
+def shrunk_errors(X_err: ErrorBars, factor: float) -> NDArray[Any]:
     """Return the error bars of a better measurement; missing values stay missing.
 
     Parameters

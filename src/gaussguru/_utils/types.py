@@ -1,6 +1,4 @@
-"""Names for objects that have no type: those of scikit-learn and Arrow, those of matplotlib, which is optional, and
-those that several libraries make.
-"""
+"""Names for objects that have no type, or an optional one: of scikit-learn, of matplotlib, of several libraries."""
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
