@@ -23,7 +23,7 @@ class Display:
     """What all displays share: the axes and the figure of the last drawing."""
 
     ax_: Axes
-    figure_: Any
+    figure_: Figure
 
     def _axes(self, ax: Ax, size: tuple[float, float] = SIZE) -> Axes:
         """Return ``ax``, or the axes of a new figure that makes room for labels and legends, and keep them."""
@@ -33,7 +33,8 @@ class Display:
             except ImportError as error:
                 raise ImportError(INSTALL) from error
             ax = pyplot.subplots(figsize=size, layout="constrained")[1]
-        self.ax_, self.figure_ = ax, ax.figure
+        figure: Any = ax.figure
+        self.ax_, self.figure_ = ax, figure
         return ax
 
 

@@ -19,6 +19,7 @@ from sklearn.svm import SVC, LinearSVC
 from gaussguru import GuruClassifier, KernelGuruClassifier, sigma_path
 from gaussguru._guru.probabilities import winners
 from gaussguru._utils.linalg import Array
+from gaussguru._utils.types import Estimator
 from gaussguru.thesis.splits import ThesisSplit
 
 # With a large C libsvm may need very long: it is stopped, and counted as not converged.
@@ -69,7 +70,7 @@ class FittedCandidate:
     parameters: dict[str, float]
     predict: Callable[[Array], NDArray[Any]]
     converged: bool = True
-    model: Any = None
+    model: Estimator = None
 
 
 # The score of a candidate.
@@ -193,11 +194,8 @@ def best(candidates: Iterable[FittedCandidate], measures: list[tuple[Measure, Me
 
     The result is that of :func:`choose`, a pair in place of a level.
     """
-    n = len(measures)
-    valid, test = [-1.0] * n, [0.0] * n
-    chosen: list[dict[str, float]] = [{}] * n
-    converged = [True] * n
-    count = unconverged = 0
+    n, count, unconverged = len(measures), 0, 0
+    valid, test, converged, chosen = [-1.0] * n, [0.0] * n, [True] * n, [dict[str, float]()] * n
     for candidate in candidates:
         count += 1
         unconverged += not candidate.converged
@@ -216,7 +214,7 @@ def _linear(classes: NDArray[Any], coef: Array, intercept: Array) -> Callable[[A
     return lambda X: classes[winners(X @ coef.T + intercept)]
 
 
-def fitted(model: Any, split: ThesisSplit, parameters: dict[str, float], **given: Any) -> FittedCandidate:
+def fitted(model: Estimator, split: ThesisSplit, parameters: dict[str, float], **given: Any) -> FittedCandidate:
     """Return a candidate fitted to the training samples, and to what else is ``given``."""
     with _recorded() as unproven:
         model.fit(split.X_train, split.y_train, **given)
