@@ -30,7 +30,8 @@ import gaussguru
 from gaussguru._columns import Bar
 from gaussguru._measured.deconvolve import Deconvolve
 from gaussguru._tables.archive import Archive, ModelError, pack
-from gaussguru._tables.files import FileLimits, writing
+from gaussguru._tables.contents import FileLimits
+from gaussguru._tables.files import writing
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.model import Model, is_plain
 from gaussguru._tables.model_checks import check_estimator

@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from gaussguru._columns.measured import Bar, Columns
 
-__all__ = ["CONVENTIONS", "ColumnRoles", "column_roles", "plain"]
-
 # Factor from half the width of a 90 % interval to the standard deviation of a Gaussian.
 NINETY_PERCENT = 1 / 1.6448536269514722
 # Characters of a name that rules are tried on.

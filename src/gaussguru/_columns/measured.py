@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from gaussguru._errors import Limits
     from gaussguru._utils.linalg import Array
 
-__all__ = ["LARGEST", "Bar", "Cells", "Columns"]
 
 # Beyond, squares overflow.
 LARGEST = 1e150

@@ -24,8 +24,6 @@ from gaussguru._tables import base
 from gaussguru._tables.base import NO_VALUE, Batched
 from gaussguru._tables.contents import TableError, quoted, shortened
 
-__all__ = ["Excel", "Fits", "VoTable", "extra"]
-
 # Bytes of a file that is read as a whole.
 WHOLE = 1 << 30
 

@@ -16,17 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = [
-    "ByteStream",
-    "Decoded",
-    "FileLimits",
-    "TableError",
-    "Unpacked",
-    "open_stream",
-    "quoted",
-    "shortened",
-]
-
 # Largest ratio of unpacked to packed bytes, for files that unpack to more than ``FileLimits.unpacked``. Numbers are
 # packed to a third or a tenth, zeros and few ones to a fiftieth; gzip packs nothing but zeros to a thousandth.
 EXPANSION = 100

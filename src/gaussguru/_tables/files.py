@@ -24,30 +24,11 @@ import pyarrow.parquet
 
 from gaussguru._tables import base
 from gaussguru._tables.arrow import Feather, Parquet
-from gaussguru._tables.base import NO_VALUE, Batched, TableReader, column_of, nearest
+from gaussguru._tables.base import Batched, TableReader
 from gaussguru._tables.catalogues import Excel, Fits, VoTable
-from gaussguru._tables.contents import ByteStream, FileLimits, TableError, Unpacked, open_stream, quoted
+from gaussguru._tables.contents import ByteStream, FileLimits, TableError, Unpacked, open_stream
 from gaussguru._tables.delimited import Csv
 from gaussguru._utils.files import replacing
-
-__all__ = [
-    "FORMATS",
-    "NO_VALUE",
-    "FileLimits",
-    "Libsvm",
-    "TableError",
-    "TableReader",
-    "check_writable",
-    "column_of",
-    "files_of",
-    "format_of",
-    "nearest",
-    "open_table",
-    "quoted",
-    "write_tables",
-    "writing",
-    "written_format",
-]
 
 # Formats, and how the names of their files end; anything else is read as CSV.
 FORMATS = {

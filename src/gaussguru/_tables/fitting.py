@@ -28,9 +28,8 @@ from gaussguru._guru.linear import GuruClassifier
 from gaussguru._guru.path import sigma_path
 from gaussguru._guru.probabilities import winners
 from gaussguru._measured.error_bar import ErrorBarClassifier
-from gaussguru._measured.pool import MODELS
 from gaussguru._rows.streams import Part
-from gaussguru._tables.files import TableError, quoted
+from gaussguru._tables.contents import TableError, quoted
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.model import Model, is_plain
 from gaussguru._tables.schema import Data, label_values
@@ -41,11 +40,6 @@ from gaussguru._utils.types import ErrorBars, Estimator, Labels, Values
 from gaussguru.preprocessing import WithErrors
 from gaussguru.sources import Arrays
 from gaussguru.sources.base import Mapped, Source
-
-__all__ = ["CLASSIFIERS", "MODELS", "TrainingRows", "fit_model", "path_table", "split_rows"]
-
-# What a fit may make: the classifier of measurements, or that of noise yet to come.
-CLASSIFIERS = ("error-bars", "guru")
 
 # Options of the command, by the parameters of the library that they set; "" for advice that names none.
 _SHARED = {"cv": "--folds", "n_jobs": "--jobs", "class_weight='balanced'": "--balanced"}

@@ -8,14 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gaussguru._errors import has_unmeasured, split_errors
-from gaussguru._measured.under_noise import (
-    check_levels,
-    class_probabilities,
-    expected_accuracy,
-    fill_unmeasured,
-    robustness_curve,
-)
-from gaussguru._tables.files import TableError
+from gaussguru._measured import under_noise
+from gaussguru._tables.contents import TableError
 from gaussguru._tables.fitting import naming
 from gaussguru._tables.model import Model
 from gaussguru._utils.linalg import Array
@@ -28,8 +22,6 @@ from gaussguru.report.reliability import (
     larger_error_scores,
     scores_of,
 )
-
-__all__ = ["evaluate_model"]
 
 # Noise levels of an evaluation, in units of the spread of the features.
 NOISE_LEVELS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -112,8 +104,8 @@ class _UnderNoise:
         samples, places = self.model.seen(X, X_err), np.searchsorted(classes, y)
         probabilities: Array | None = None
         if self.model.is_linear:
-            probabilities = np.asarray(class_probabilities(classifier, samples))
-            self.total += n * expected_accuracy(classifier, samples, y)
+            probabilities = np.asarray(under_noise.class_probabilities(classifier, samples))
+            self.total += n * under_noise.expected_accuracy(classifier, samples, y)
         elif len(classes) == 2:
             probabilities = np.asarray(classifier.predict_proba(samples))
             self.total += float(probabilities[np.arange(n), places].sum())
@@ -122,8 +114,9 @@ class _UnderNoise:
         self.judge.add(probabilities, np.searchsorted(classes, classifier.predict(samples)), places)
         values, bars = split_errors(samples)
         if has_unmeasured(bars):
-            values, _ = fill_unmeasured(classifier, values, bars)
-        part = robustness_curve(classifier, values, y, self.levels, method=self.method, random_state=first % 2**31)
+            values, _ = under_noise.fill_unmeasured(classifier, values, bars)
+        seed = first % 2**31
+        part = under_noise.robustness_curve(classifier, values, y, self.levels, method=self.method, random_state=seed)
         self.accuracy += n * part.accuracy
         self.errors.append(n * part.error)
 
@@ -143,7 +136,7 @@ class _Calibrated:
     def __init__(self, model: Model, noise_levels: Iterable[float] | None) -> None:
         self.model, self.classifier, self.has_errors = model, model.classifier, model.layout.has_errors
         usual = (1.0, 1.5, 2.0, 3.0) if self.has_errors else NOISE_LEVELS
-        self.levels = check_levels(list(usual if noise_levels is None else noise_levels))
+        self.levels = under_noise.check_levels(list(usual if noise_levels is None else noise_levels))
         if self.has_errors and self.levels.min() < 1:
             raise TableError(
                 f"--noise-levels of this model are multiples of its errors, 1 or more; got {self.levels.min():g}"

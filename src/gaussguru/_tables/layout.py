@@ -3,9 +3,6 @@
 from dataclasses import dataclass
 
 from gaussguru._columns import Columns
-from gaussguru._columns.measured import MISSING, MISSING_ERROR
-
-__all__ = ["MISSING", "MISSING_ERROR", "Layout"]
 
 
 @dataclass(frozen=True)

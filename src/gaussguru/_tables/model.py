@@ -14,7 +14,7 @@ from gaussguru._guru.base import ByProbability
 from gaussguru._guru.linear import GuruClassifier
 from gaussguru._measured.remeasure import remeasure_gain
 from gaussguru._measured.under_noise import certified_radius, class_probabilities
-from gaussguru._tables.files import TableError, quoted
+from gaussguru._tables.contents import TableError, quoted
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.schema import label_value
 from gaussguru._utils.blocks import rows_at_once

@@ -25,14 +25,14 @@ import pyarrow.compute as pc
 from gaussguru._columns import Bar, ColumnRoles, column_roles, plain
 from gaussguru._columns.conventions import FUNCTION, LONGEST_NAME, NINETY_PERCENT
 from gaussguru._columns.measured import KINDS, LARGEST, REPLICATES
-from gaussguru._tables.base import COMMA, DECIMAL_COMMA, NUMBER, numbers_of
-from gaussguru._tables.files import Libsvm, TableError, TableReader, quoted
+from gaussguru._tables.base import COMMA, DECIMAL_COMMA, NUMBER, TableReader, numbers_of
+from gaussguru._tables.contents import TableError, quoted
+from gaussguru._tables.files import Libsvm
 from gaussguru._tables.layout import Layout
 
 if TYPE_CHECKING:
     from gaussguru._utils.linalg import Array
 
-__all__ = ["ColumnPlan", "Options", "Plan"]
 
 # Rows that must be there before their numbers say anything of a column.
 FEW = 20

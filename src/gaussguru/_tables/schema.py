@@ -21,21 +21,12 @@ from gaussguru._columns import Cells
 from gaussguru._columns.measured import LARGEST
 from gaussguru._errors import Limits
 from gaussguru._rows.streams import mapped_rows
-from gaussguru._tables.files import NO_VALUE, Libsvm, TableError, TableReader, column_of, nearest, quoted
+from gaussguru._tables.base import NO_VALUE, TableReader, column_of, nearest
+from gaussguru._tables.contents import TableError, quoted
+from gaussguru._tables.files import Libsvm
 from gaussguru._tables.layout import Layout
 from gaussguru._utils.linalg import EPS, Array
 from gaussguru._utils.types import Values
-
-__all__ = [
-    "Data",
-    "TablePart",
-    "checked_frame",
-    "deviations",
-    "label_value",
-    "label_values",
-    "read_all",
-    "read_parts",
-]
 
 # Characters of a label. Arrays of texts take as much for every row as the longest needs: 800 bytes.
 LONGEST_LABEL = 200

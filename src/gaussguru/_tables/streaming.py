@@ -20,8 +20,9 @@ from sklearn.preprocessing import StandardScaler
 
 from gaussguru._columns import Cells
 from gaussguru._errors import Limits
-from gaussguru._tables.base import listed_numbers
-from gaussguru._tables.files import NO_VALUE, TableError, TableReader, format_of, quoted
+from gaussguru._tables.base import NO_VALUE, TableReader, listed_numbers
+from gaussguru._tables.contents import TableError, quoted
+from gaussguru._tables.files import format_of
 from gaussguru._tables.fitting import Moments, TrainingRows, used_rows
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.schema import checked_frame, deviations, read_parts

@@ -9,8 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from gaussguru._tables.files import FORMATS, FileLimits, TableError, TableReader, open_table
-from gaussguru._tables.layout import MISSING, MISSING_ERROR, Layout
+from gaussguru._columns.measured import MISSING, MISSING_ERROR
+from gaussguru._tables.base import TableReader
+from gaussguru._tables.contents import FileLimits, TableError
+from gaussguru._tables.files import FORMATS, open_table
+from gaussguru._tables.layout import Layout
 from gaussguru._tables.plan import Options
 from gaussguru.cli.console import check_output
 
@@ -21,8 +24,6 @@ KERNELS = ("chi2", "cosine", "laplacian", "linear", "poly", "polynomial", "rbf",
 NOISES = ("isotropic", "axis")
 LOSSES = ("gaussian", "logistic", "quadratic", "moment")
 SCORES = ("accuracy", "balanced_accuracy", "f1_macro", "matthews_corrcoef", "neg_log_loss", "roc_auc_ovr")
-# Models whose features may be sizes of errors.
-WITH_SIZES = ("auto", "boosting")
 
 
 def one_of(names: Iterable[str], help: str, *flags: str) -> Any:
@@ -317,8 +318,8 @@ class ErrorBarOptions:
         """Parameters of a fit."""
         if self.scale_errors and self.model != "linear":
             raise TableError(f"--scale-errors is for --model linear; got --model {self.model}")
-        if self.use_error_sizes and self.model not in WITH_SIZES:
-            raise TableError(f"--use-error-sizes is for --model {' or '.join(WITH_SIZES)}; got --model {self.model}")
+        if self.use_error_sizes and self.model not in ("auto", "boosting"):
+            raise TableError(f"--use-error-sizes is for --model auto or boosting; got --model {self.model}")
         n_components: str | int = self.gaussians
         if self.gaussians != "auto":
             if not self.gaussians.isdecimal() or not 1 <= int(self.gaussians[:9]) <= 100:

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import typer
 
-from gaussguru._tables.files import FileLimits, TableError, write_tables, writing, written_format
+from gaussguru._tables.contents import FileLimits, TableError
+from gaussguru._tables.files import write_tables, writing, written_format
 from gaussguru.cli import console
 from gaussguru.cli.console import AsJson, Force, Quiet, app, cell, count
 from gaussguru.cli.options import (
@@ -93,9 +94,14 @@ def predict(
     loaded, kept = _load(model, file, reading.limits), keep or []
     kind = "csv" if output == "-" else written_format(output)
     if remeasure is not None:
-        _check_remeasure(loaded, remeasure)
+        from gaussguru._tables.model import shrunk_errors
+
+        if not loaded.is_calibrated or not loaded.layout.has_errors:
+            raise TableError("--remeasure needs a model that was fitted to error columns, with --classifier error-bars")
+        shrunk_errors(np.zeros(1), remeasure)  # checks it
     names = loaded.column_names(each=each, remeasure=remeasure is not None)
-    types = {"label": _LABEL_TYPES[loaded.card["labels"]]} | dict.fromkeys(names[1:], pa.float64())
+    kinds = {"number": pa.int64(), "bool": pa.bool_(), "text": pa.string()}
+    types = {"label": kinds[loaded.card["labels"]]} | dict.fromkeys(names[1:], pa.float64())
     if clash := [name for name in kept if name in types]:
         raise TableError(f"--keep {clash[0]} would have the name of a column of the prediction")
     notes: list[str] = []
@@ -122,18 +128,6 @@ def predict(
         console.tell({"rows": n_rows, "output": output, "columns": [*kept, *types]})
 
 
-_LABEL_TYPES = {"number": pa.int64(), "bool": pa.bool_(), "text": pa.string()}
-
-
-def _check_remeasure(model: "Model", factor: float) -> None:
-    """Raise before any work if gains of measuring again cannot be had."""
-    from gaussguru._tables.model import shrunk_errors
-
-    if not model.is_calibrated or not model.layout.has_errors:
-        raise TableError("--remeasure needs a model that was fitted to error columns, with --classifier error-bars")
-    shrunk_errors(np.zeros(1), factor)
-
-
 def _predicted(
     model: "Model", part: "TablePart", types: dict[str, Any], *, each: bool, remeasure: float | None
 ) -> dict[str, Any]:
@@ -141,12 +135,11 @@ def _predicted(
     found = model.predict(part.X, part.X_err, each=each, remeasure=remeasure) if part.complete.any() else {}
     columns = dict(part.kept)
     for name, kind in types.items():
-        values = np.zeros(len(part.complete), dtype=found[name].dtype if found else np.float64)
+        columns[name] = pa.nulls(len(part.complete), kind)
         if found:
+            values = np.zeros(len(part.complete), dtype=found[name].dtype)
             values[part.complete] = found[name]
             columns[name] = pa.array(values, kind, mask=~part.complete)
-        else:
-            columns[name] = pa.nulls(len(part.complete), kind)
     return columns
 
 
@@ -250,10 +243,6 @@ def evaluate(
     _print_evaluation(result)
 
 
-# Classes whose confusions are printed; JSON has all of them.
-MOST_CONFUSIONS = 15
-
-
 class _UsedRows:
     """The numbers in the file, from 1, of rows that were evaluated, and kept columns of them."""
 
@@ -283,7 +272,7 @@ def _print_evaluation(result: dict[str, Any]) -> None:
     """Print the verdict, scores beside those of the class frequencies, and tables."""
     curve, baseline = result.pop("robustness"), result.pop("baseline")
     tables = [result.pop(name, None) for name in ("classes", "reliability", "most_wrong")]
-    if len(tables[0]["class"]) > MOST_CONFUSIONS:
+    if len(tables[0]["class"]) > 15:  # JSON has all confusions
         tables[0] = {name: values for name, values in tables[0].items() if not name.startswith("as ")}
     method = curve.pop("method")
     if method == "analytic":

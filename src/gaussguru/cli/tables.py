@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from gaussguru._tables.files import TableError, TableReader, files_of, quoted, write_tables, writing, written_format
+from gaussguru._tables.base import TableReader
+from gaussguru._tables.contents import TableError, quoted
+from gaussguru._tables.files import files_of, write_tables, writing, written_format
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.plan import Plan
 from gaussguru.cli import console

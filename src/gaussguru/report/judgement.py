@@ -129,16 +129,10 @@ class Judgement(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the scores as numbers, lists and dictionaries."""
-        return {
-            "accuracy": self.accuracy,
-            "balanced_accuracy": self.balanced_accuracy,
-            "log_loss": self.log_loss,
-            "brier_score": self.brier_score,
-            "auc": self.auc,
-            "expected_accuracy": None if self.promised is None else self.promised[0],
-            "baseline": self.baseline,
-            "classes": self.table(),
-        }
+        names = ("accuracy", "balanced_accuracy", "log_loss", "brier_score", "auc")
+        expected = None if self.promised is None else self.promised[0]
+        scores = {name: getattr(self, name) for name in names} | {"expected_accuracy": expected}
+        return scores | {"baseline": self.baseline, "classes": self.table()}
 
 
 class Worst(NamedTuple):
@@ -153,17 +147,12 @@ class Worst(NamedTuple):
 def _trust(reliability: Reliability) -> str:
     """Return a clause that says whether probabilities are right, by size of the errors."""
     least = 0.5 / sum(reliability.rows)  # half a row
-    groups = zip(
-        reliability.errors, reliability.predicted, reliability.observed, reliability.standard_error, strict=True
-    )
     wrong = [
         f"{'' if name == 'all' else f'for {name} errors '}{predicted:.2f} promised, {observed:.2f} came true"
-        for name, predicted, observed, error in groups
+        for name, _, _, predicted, observed, error in zip(*reliability, strict=True)
         if abs(predicted - observed) > 2.5 * error + least  # in any of several groups
     ]
-    return (
-        f"probabilities are NOT right: {', '.join(wrong)}" if wrong else "probabilities are right within their errors"
-    )
+    return f"probabilities are {'NOT right: ' + ', '.join(wrong) if wrong else 'right within their errors'}"
 
 
 class Judge:
