@@ -9,11 +9,10 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import sklearn
-from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
@@ -29,7 +28,7 @@ from gaussguru._measured.remeasure import remeasure_gain
 from gaussguru._measured.under_noise import expected_accuracy_scorer, robustness_curve
 from gaussguru._utils.checks import check_count
 from gaussguru._utils.linalg import Array, Index
-from gaussguru._utils.types import Estimator
+from gaussguru._utils.types import Estimator, Mixed
 from gaussguru.datasets import load_wdbc
 from gaussguru.plotting import RemeasureDisplay, RobustnessCurveDisplay, style
 from gaussguru.report import model_card
@@ -129,7 +128,7 @@ class _Trial(NamedTuple):
     test: Index
     X: Array
     X_err: Array
-    y: NDArray[Any]
+    y: Mixed
     draws: Array
     models: dict[str, Estimator]
     score: ErrorBarClassifier
@@ -155,7 +154,7 @@ class _Trial(NamedTuple):
         return model
 
     @property
-    def y_test(self) -> NDArray[Any]:
+    def y_test(self) -> Mixed:
         """Labels of the test samples."""
         return np.asarray(self.y[self.test])
 
@@ -339,7 +338,7 @@ def _noise_to_come(page: _Account, trials: Sequence[_Trial]) -> None:
     page.report.figure(ax, caption="Accuracy under noise yet to come; bands are standard errors over the splits.")
 
 
-def _svm(X: Array, y: NDArray[Any]) -> Estimator:
+def _svm(X: Array, y: Mixed) -> Estimator:
     """Return a support vector machine with the C that is best under noise."""
     search = GridSearchCV(LinearSVC(dual=False), {"C": 4.0 ** np.arange(-6, 3)}, cv=5, scoring=expected_accuracy_scorer)
     with sklearn.config_context(enable_metadata_routing=True):

@@ -15,6 +15,7 @@ from gaussguru._tables import base
 from gaussguru._tables.base import NO_VALUE, TableReader, check_names, plain_kinds
 from gaussguru._tables.catalogues import extra
 from gaussguru._tables.contents import LOOK, ByteStream, Decoded, FileLimits, TableError
+from gaussguru._utils.types import Record
 
 # Bytes of the first rows of CSV that are looked at to find out what its columns hold.
 SAMPLE = 1 << 22
@@ -121,7 +122,7 @@ class Csv(TableReader):
         except pa.ArrowInvalid as error:
             raise TableError(self._explain(str(error))) from None
 
-    def _options(self, kinds: dict[str, Any], block: int, wrong: str, **conversion: Any) -> dict[str, Any]:
+    def _options(self, kinds: Record, block: int, wrong: str, **conversion: Any) -> Record:
         """Return options of Arrow for columns of these kinds; ``wrong`` is for rows with another number of fields."""
         # Columns without a name are not asked for, but need one each.
         names = [name or f"\0{place}" for place, name in enumerate(self.columns)]
@@ -149,13 +150,13 @@ class Csv(TableReader):
         head = _whole_rows(head) if len(head) == SAMPLE else head
         if not self._has_rows:
             return plain_kinds(pa.table({name: pa.nulls(0) for name in filter(None, self.columns)}))
-        kinds: dict[str, Any] = dict(self._kinds)
+        kinds: Record = dict(self._kinds)
         shown = self._first_rows(head, kinds, words)
         # Arrow makes times of texts, too.
         kinds |= {field.name: pa.string() for field in shown.schema if pa.types.is_temporal(field.type)}
         return plain_kinds(self._first_rows(head, kinds, words) if kinds else shown, words)
 
-    def _first_rows(self, head: bytes, kinds: dict[str, Any], words: Sequence[str]) -> pa.Table:
+    def _first_rows(self, head: bytes, kinds: Record, words: Sequence[str]) -> pa.Table:
         conversion = {"include_columns": [name for name in self.columns if name], "strings_can_be_null": True}
         conversion["null_values"] = [*NO_VALUE, *self._blanks, *words]
         try:
@@ -196,7 +197,7 @@ def _take_comments(name: str, stream: ByteStream, longest: int) -> bytes:
     )
 
 
-def _ecsv_header(name: str, comments: bytes) -> dict[str, Any]:
+def _ecsv_header(name: str, comments: bytes) -> Record:
     """Return what the comments of ECSV say of its columns; nothing of other files."""
     if not comments.startswith(b"# %ECSV"):
         return {}

@@ -29,6 +29,7 @@ from gaussguru._tables.catalogues import Excel, Fits, VoTable
 from gaussguru._tables.contents import ByteStream, FileLimits, TableError, Unpacked, open_stream
 from gaussguru._tables.delimited import Csv
 from gaussguru._utils.files import replacing
+from gaussguru._utils.types import Record
 
 # Formats, and how the names of their files end; anything else is read as CSV.
 FORMATS = {
@@ -66,9 +67,7 @@ class Libsvm(TableReader):
         super().__init__(name, stream, limits)
         self.columns = []
 
-    def parts(
-        self, numbers: list[str], others: list[str], words: Sequence[str] = ()
-    ) -> Iterator[tuple[Any, dict[str, Any]]]:
+    def parts(self, numbers: list[str], others: list[str], words: Sequence[str] = ()) -> Iterator[tuple[Any, Record]]:
         """Yield parts, with all features that occur in them if none is asked for."""
         from sklearn.datasets import load_svmlight_file  # noqa: PLC0415  takes half a second
 
@@ -243,7 +242,7 @@ def writing(path: str, *, force: bool) -> Iterator[BinaryIO]:
         raise TableError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
-def write_tables(file: BinaryIO, tables: Iterable[dict[str, Any]], format: str) -> int:
+def write_tables(file: BinaryIO, tables: Iterable[Record], format: str) -> int:
     """Write tables one below the other as CSV or Parquet, and return the number of rows.
 
     Parameters

@@ -36,7 +36,7 @@ from gaussguru._tables.schema import Data, label_values
 from gaussguru._utils.checks import ParameterError
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array
-from gaussguru._utils.types import ErrorBars, Estimator, Labels, Values
+from gaussguru._utils.types import ErrorBars, Estimator, Labels, Mixed, Record, Values
 from gaussguru.preprocessing import WithErrors
 from gaussguru.sources import Arrays
 from gaussguru.sources.base import Mapped, Source
@@ -100,7 +100,7 @@ class TrainingRows(NamedTuple):
     moments: Moments | None = None
     weights: Any = None
     weight: float | None = None
-    groups: NDArray[Any] | None = None
+    groups: Mixed | None = None
 
     @classmethod
     def of(cls, data: Data) -> "TrainingRows":
@@ -202,7 +202,7 @@ class _Labels(NamedTuple):
     """The kind of the labels of a table, the classes, how many rows or groups each has, and the class of every row."""
 
     kind: str
-    classes: NDArray[Any]
+    classes: Mixed
     counts: NDArray[np.intp]
     y: Any
     unit: str = "row"
@@ -244,12 +244,12 @@ class _Fitted(NamedTuple):
     proven: Estimator
     accuracy: float
     passes: float | None
-    about: dict[str, Any]
-    more: dict[str, Any]
+    about: Record
+    more: Record
 
 
 def _fit_guru(
-    rows: TrainingRows, labels: _Labels, options: dict[str, Any], sigma: Any, kernel: str, folds: int, scoring: str,
+    rows: TrainingRows, labels: _Labels, options: Record, sigma: Any, kernel: str, folds: int, scoring: str,
     *, scale: bool,
 ) -> _Fitted:  # fmt: skip
     """Fit a classifier of noise yet to come."""
@@ -259,7 +259,7 @@ def _fit_guru(
     is_searched = isinstance(sigma, str | list | tuple)
     if scoring != "accuracy" and not is_searched:
         raise TableError(f"--scoring {scoring} chooses sigma, which is {sigma:g}: leave one of them out")
-    scores: dict[str, Any] | None = None
+    scores: Record | None = None
     if is_searched:
         folds = labels.fold_count(folds, "give --sigma a number")
         found, scores = _search(X, labels.y, given, sigma, kernel, folds, scoring, rows.groups, options)
@@ -286,7 +286,7 @@ def check_no_limits(table: str, layout: Layout) -> None:
         )
 
 
-def _check_noise(rows: TrainingRows, labels: _Labels, sigma: Any, options: dict[str, Any]) -> None:
+def _check_noise(rows: TrainingRows, labels: _Labels, sigma: Any, options: Record) -> None:
     """Raise if there is no noise, or one that is not for these rows."""
     has_errors, n_classes = rows.layout.has_errors, len(labels.classes)
     if isinstance(sigma, int | float) and sigma == 0 and not has_errors and not options.get("l2"):
@@ -297,7 +297,7 @@ def _check_noise(rows: TrainingRows, labels: _Labels, sigma: Any, options: dict[
             raise TableError(f"--noise {noise} is for two classes without error columns, in memory; got {found}")
 
 
-def _proof(classifier: Estimator, weight: float) -> dict[str, Any]:
+def _proof(classifier: Estimator, weight: float) -> Record:
     """Return how near to its optimum a fit to rows of this weight is, and whether that is proven; no probit is.
 
     Of a pool, which minimises no objective as a whole, there is no more than that nothing is proven.
@@ -315,7 +315,7 @@ def _proof(classifier: Estimator, weight: float) -> dict[str, Any]:
     }
 
 
-def _fit_error_bars(rows: TrainingRows, labels: _Labels, folds: int, options: dict[str, Any]) -> _Fitted:
+def _fit_error_bars(rows: TrainingRows, labels: _Labels, folds: int, options: Record) -> _Fitted:
     """Fit the classifier of measurements."""
     if sp.issparse(rows.X):
         raise TableError(f"{rows.name}: --classifier error-bars is not for libsvm; --classifier guru is")
@@ -359,10 +359,10 @@ def _fit_error_bars(rows: TrainingRows, labels: _Labels, folds: int, options: di
     return _Fitted(steps, found, found.estimator_, accuracy, passes, about, more)
 
 
-def _about_pool(scores: dict[str, list[Any]], n_members: int) -> dict[str, Any]:
+def _about_pool(scores: dict[str, list[Any]], n_members: int) -> Record:
     """Return what the card says of a pool: log losses on held-out rows, as measured and (if known) with more noise."""
     rows = {name: place for place, name in enumerate(scores["member"])}
-    about: dict[str, Any] = {"method": "pool"}
+    about: Record = {"method": "pool"}
     for column in ("log_loss", "log_loss_noisier"):
         if column in scores:
             about[f"cv_{column}"] = scores[column][rows["pool"]]
@@ -372,9 +372,7 @@ def _about_pool(scores: dict[str, list[Any]], n_members: int) -> dict[str, Any]:
     return about | {"members": {name: column[:n_members] for name, column in scores.items()}}
 
 
-def _prepare(
-    rows: TrainingRows, scale: bool | None
-) -> tuple[list[tuple[str, Estimator]], Values, dict[str, Any], float]:
+def _prepare(rows: TrainingRows, scale: bool | None) -> tuple[list[tuple[str, Estimator]], Values, Record, float]:
     """Return the fitted steps before the classifier, the values after them, their X_err and weights, and mean spread.
 
     With None for the scale the classifier scales by itself, and knows what to do with errors.
@@ -437,7 +435,7 @@ def split_rows(data: Data, share: float) -> tuple[Data, Data]:
         raise TableError(f"{data.name}: --test-size {share:g} cannot be had: {error}") from None
 
     def taken(rows: NDArray[np.intp]) -> Data:
-        given: dict[str, Any] = {"y": data.y, "X_err": data.X_err, "weights": data.weights, "groups": data.groups}
+        given: Record = {"y": data.y, "X_err": data.X_err, "weights": data.weights, "groups": data.groups}
         given = {name: values if values is None else values[rows] for name, values in given.items()}
         return data._replace(X=take_rows(data.X, rows), n_rows=len(rows), **given)
 
@@ -531,7 +529,7 @@ def path_table(
 
 def classes_of(
     name: str, texts: list[str], layout: Layout, n_rows: int, max_classes: int | None
-) -> tuple[str, NDArray[Any], NDArray[np.intp]]:
+) -> tuple[str, Mixed, NDArray[np.intp]]:
     """Return the kind of the labels of a table, the classes, and which of them each text is."""
     target = f"{name}: " + ("the label" if layout.target is None else f"column {quoted(layout.target)}")
     try:
@@ -549,7 +547,7 @@ def classes_of(
     return kind, classes, places
 
 
-def for_codes(options: dict[str, Any], classes: NDArray[Any]) -> dict[str, Any]:
+def for_codes(options: Record, classes: Mixed) -> Record:
     """Return parameters of a classifier that is given the places of labels among the classes."""
     weights = options.get("class_weight")
     if not isinstance(weights, dict):
@@ -562,9 +560,9 @@ def for_codes(options: dict[str, Any], classes: NDArray[Any]) -> dict[str, Any]:
 
 
 def _search(
-    X: Values, y: Labels, given: dict[str, Any], sigma: Any, kernel: str, folds: int, scoring: str, groups: Labels,
-    options: dict[str, Any],
-) -> tuple[Estimator, dict[str, Any]]:  # fmt: skip
+    X: Values, y: Labels, given: Record, sigma: Any, kernel: str, folds: int, scoring: str, groups: Labels,
+    options: Record,
+) -> tuple[Estimator, Record]:  # fmt: skip
     """Return the classifier of the best sigma, and the score of each sigma in cross-validation, with the best one."""
     cv = _splitter(folds, X, y, groups)
     if kernel == "linear":
@@ -605,6 +603,6 @@ def _scorer_name(scoring: str) -> str | None:
     return None if scoring == "accuracy" else scoring
 
 
-def _listed(values: NDArray[Any]) -> list[Any]:
+def _listed(values: Mixed) -> list[Any]:
     """Return values as JSON has them: None where there is no number."""
     return [None if isinstance(value, float) and math.isnan(value) else value for value in values.tolist()]

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gaussguru._errors import has_unmeasured, split_errors
 from gaussguru._measured import under_noise
@@ -13,7 +12,7 @@ from gaussguru._tables.contents import TableError
 from gaussguru._tables.fitting import naming
 from gaussguru._tables.model import Model
 from gaussguru._utils.linalg import Array
-from gaussguru._utils.types import ErrorBars, Values
+from gaussguru._utils.types import ErrorBars, Mixed, Record, Values
 from gaussguru.report.judgement import EvenSample, Judge
 from gaussguru.report.reliability import (
     Reliability,
@@ -30,8 +29,8 @@ MOST_KEPT = 1_000_000
 
 
 def evaluate_model(
-    model: Model, parts: Iterable[tuple[Any, Any, NDArray[Any]]], noise_levels: Iterable[float] | None = None
-) -> dict[str, Any]:
+    model: Model, parts: Iterable[tuple[Any, Any, Mixed]], noise_levels: Iterable[float] | None = None
+) -> Record:
     """Return what a model is worth on a table, read part by part.
 
     Parameters
@@ -98,7 +97,7 @@ class _UnderNoise:
         self.judge, self.total = Judge(self.classifier.classes_), 0.0
         self.accuracy, self.errors = np.zeros(len(self.levels)), list[Array]()
 
-    def add(self, X: Values, X_err: ErrorBars, y: NDArray[Any], first: int) -> None:
+    def add(self, X: Values, X_err: ErrorBars, y: Mixed, first: int) -> None:
         """Add some rows, the first of which is of this number."""
         classifier, classes, n = self.classifier, self.classifier.classes_, len(y)
         samples, places = self.model.seen(X, X_err), np.searchsorted(classes, y)
@@ -120,7 +119,7 @@ class _UnderNoise:
         self.accuracy += n * part.accuracy
         self.errors.append(n * part.error)
 
-    def rest(self, n_rows: int) -> dict[str, Any]:
+    def rest(self, n_rows: int) -> Record:
         """Return what is known beside the sums: the accuracy under noise, None if a model has no probabilities."""
         # Errors of sampling are independent from part to part; those of a quadrature may have the same sign in all.
         error = np.linalg.norm(self.errors, ord=1 if self.model.is_linear else 2, axis=0) / n_rows
@@ -144,7 +143,7 @@ class _Calibrated:
         self.judge, self.curve = Judge(self.classifier.classes_), np.zeros((2, len(self.levels)))
         self.kept = EvenSample(3 * MOST_KEPT)
 
-    def add(self, X: Values, X_err: ErrorBars, y: NDArray[Any], first: int) -> None:
+    def add(self, X: Values, X_err: ErrorBars, y: Mixed, first: int) -> None:
         """Add some rows, the first of which is of this number."""
         samples, n, rng = self.model.seen(X, X_err), len(y), np.random.default_rng(first)
         places = np.searchsorted(self.classifier.classes_, y)
@@ -162,7 +161,7 @@ class _Calibrated:
             scores = scores_of(self.classifier, noisy, places)
         self.curve += n * np.array(scores)
 
-    def rest(self, n_rows: int) -> dict[str, Any]:
+    def rest(self, n_rows: int) -> Record:
         """Return what is known beside the sums."""
         accuracy, log_loss = self.curve / n_rows
         # At most: of noise that is drawn once, and of a share of all rows.

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
 from gaussguru._errors import Limits, measured
@@ -18,7 +17,7 @@ from gaussguru._tables.contents import TableError, quoted
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.schema import label_value
 from gaussguru._utils.blocks import rows_at_once
-from gaussguru._utils.types import ErrorBars, Estimator, Values
+from gaussguru._utils.types import ErrorBars, Estimator, Mixed, Values
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ class Model:
 
     def predict(
         self, X: Values, X_err: ErrorBars = None, *, each: bool = False, remeasure: float | None = None
-    ) -> dict[str, NDArray[Any]]:
+    ) -> dict[str, Mixed]:
         """Return the columns of a prediction.
 
         Parameters
@@ -140,7 +139,7 @@ class Model:
             )
         return columns
 
-    def _columns(self, X: Values, X_err: ErrorBars, *, each: bool, remeasure: float | None) -> dict[str, NDArray[Any]]:
+    def _columns(self, X: Values, X_err: ErrorBars, *, each: bool, remeasure: float | None) -> dict[str, Mixed]:
         samples, classes = self.seen(X, X_err), self.classifier.classes_
         names = self.column_names(each=each, remeasure=remeasure is not None)
         if self.is_calibrated:
@@ -166,7 +165,7 @@ class Model:
         columns += list(probabilities.T) if len(names) > len(columns) else []
         return dict(zip(names, columns, strict=True))
 
-    def gain(self, X: Values, X_err: ErrorBars, factor: float) -> NDArray[Any]:
+    def gain(self, X: Values, X_err: ErrorBars, factor: float) -> Mixed:
         """Return the expected drop in the error probability if everything is measured again with smaller errors."""
         if X_err is None:
             raise TableError("--remeasure needs a model that was fitted to error columns")
@@ -181,7 +180,7 @@ class Model:
             X_err = X_err.err
         return remeasure_gain(self.estimator, self.named(X), X_err, shrunk_errors(X_err, factor))
 
-    def labels(self, texts: Any, table: str) -> NDArray[Any]:
+    def labels(self, texts: Any, table: str) -> Mixed:
         """Return labels in the type of ``classes_``, from their texts; ``table`` is the name of the file."""
         known = {value: value for value in self.classifier.classes_.tolist()}
         values = {}
@@ -194,7 +193,7 @@ class Model:
         return np.array([values[text] for text in texts], dtype=self.classifier.classes_.dtype)
 
 
-def shrunk_errors(X_err: ErrorBars, factor: float) -> NDArray[Any]:
+def shrunk_errors(X_err: ErrorBars, factor: float) -> Mixed:
     """Return the error bars of a better measurement; missing values stay missing.
 
     Parameters

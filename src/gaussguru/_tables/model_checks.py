@@ -8,11 +8,10 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, Concatenate, NamedTuple, ParamSpec
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
@@ -45,6 +44,7 @@ from gaussguru._measured.probit import ProbitWithErrors
 from gaussguru._populations.mixtures import FactorMixture, Mixture
 from gaussguru._tables.schema import LONGEST_LABEL
 from gaussguru._tables.trees import MOST_JOBS, TREES
+from gaussguru._utils.types import Mixed
 from gaussguru.noise import Axis, Covariance, Isotropic, PerFeature, Shape
 from gaussguru.preprocessing import WithErrors
 from gaussguru.preprocessing.curved import CurvedMap
@@ -59,6 +59,9 @@ INNER = (
 CLASSIFIERS = (
     *INNER, AdversarialSVC, TotalSVC, CalibratedWithErrorsCV, ErrorBarClassifier, PopulationClassifier
 )  # fmt: skip
+
+# An object or value of a file, which may be anything until it is checked.
+Value: TypeAlias = Any
 
 
 def check_estimator(estimator: Any, features: list[str], labels: Any, kinds: str) -> None:
@@ -103,7 +106,7 @@ class At(NamedTuple):
 
     path: str
     features: list[str]
-    classes: NDArray[Any] | None
+    classes: Mixed | None
     sizes: dict[str, int] = {}  # noqa: RUF012  replaced before it is written to
     widths: dict[str, int] | None = None
 
@@ -123,7 +126,7 @@ class At(NamedTuple):
         """Return the place of an attribute."""
         return self._replace(path=f"{self.path}.{name}")
 
-    def check_type(self, thing: Any, types: Iterable[type]) -> None:
+    def check_type(self, thing: Value, types: Iterable[type]) -> None:
         """Raise unless an object has one of the types, and no attribute that hides a method."""
         kind = type(thing)
         if kind not in tuple(types):
@@ -135,7 +138,7 @@ class At(NamedTuple):
             if name.startswith("__") or not (hidden is None or isinstance(hidden, cached_property)):
                 self.fail(f"has an attribute {name[:40]!r}")
 
-    def check(self, thing: Any, types: Iterable[type]) -> None:
+    def check(self, thing: Value, types: Iterable[type]) -> None:
         """Raise unless an object has one of the types, and its attributes obey the rules of this type."""
         self.check_type(thing, types)
         kind = type(thing)
@@ -154,11 +157,11 @@ class At(NamedTuple):
             thing._check_parameters()
 
 
-Rule = Callable[[At, Any], None]
+Rule = Callable[[At, Value], None]
 P = ParamSpec("P")
 
 
-def rule(check: Callable[Concatenate[At, Any, P], None]) -> Callable[P, Rule]:
+def rule(check: Callable[Concatenate[At, Value, P], None]) -> Callable[P, Rule]:
     """Return the function that makes a rule of a check by its parameters."""
 
     def made(*args: P.args, **options: P.kwargs) -> Rule:
@@ -169,7 +172,7 @@ def rule(check: Callable[Concatenate[At, Any, P], None]) -> Callable[P, Rule]:
 
 @rule
 def numbers(
-    at: At, value: Any, shape: str, *, low: float = -LARGEST, above: float = -math.inf, most: float = LARGEST,
+    at: At, value: Value, shape: str, *, low: float = -LARGEST, above: float = -math.inf, most: float = LARGEST,
     optional: bool = False, sparse: bool = False, rising: bool = False,
 ) -> None:  # fmt: skip
     """Check an array of floats, finite and small enough that products of two do not overflow.
@@ -192,7 +195,7 @@ def numbers(
 
 
 @rule
-def shares(at: At, value: Any, shape: str) -> None:
+def shares(at: At, value: Value, shape: str) -> None:
     """Check numbers >= 0 that sum to one, along the last axis."""
     numbers(shape, low=0.0)(at, value)
     if not np.allclose(value.sum(axis=-1), 1.0, rtol=1e-6):
@@ -200,7 +203,7 @@ def shares(at: At, value: Any, shape: str) -> None:
 
 
 @rule
-def indices(at: At, value: Any, shape: str, low: int = 0, below: str = "", *, rising: bool = False) -> None:
+def indices(at: At, value: Value, shape: str, low: int = 0, below: str = "", *, rising: bool = False) -> None:
     """Check an array of whole numbers from ``low`` on, below a size if one is named."""
     if type(value) is not np.ndarray or value.dtype.kind != "i":
         at.fail("is no array of whole numbers")
@@ -212,14 +215,14 @@ def indices(at: At, value: Any, shape: str, low: int = 0, below: str = "", *, ri
 
 
 @rule
-def size(at: At, value: Any, letter: str, high: float = math.inf) -> None:
+def size(at: At, value: Value, letter: str, high: float = math.inf) -> None:
     """Check a whole number that is a size of arrays of the same object."""
     whole(1, high)(at, value)
     at.check_shape((value,), letter)
 
 
 @rule
-def real(at: At, value: Any, low: float = -LARGEST, high: float = LARGEST, *, nan: bool = False) -> None:
+def real(at: At, value: Value, low: float = -LARGEST, high: float = LARGEST, *, nan: bool = False) -> None:
     """Check one float."""
     is_number = type(value) in (float, int, np.float64, np.float32)
     if not is_number or not (low <= value <= high or (nan and math.isnan(value))):
@@ -227,27 +230,27 @@ def real(at: At, value: Any, low: float = -LARGEST, high: float = LARGEST, *, na
 
 
 @rule
-def whole(at: At, value: Any, low: int, high: float = math.inf, *, optional: bool = False) -> None:
+def whole(at: At, value: Value, low: int, high: float = math.inf, *, optional: bool = False) -> None:
     """Check a whole number."""
     if not (value is None and optional) and (type(value) is not int or not low <= value <= high):
         at.fail(f"is no whole number from {low} to {high:g}")
 
 
 @rule
-def one_of(at: At, value: Any, *values: Any) -> None:
+def one_of(at: At, value: Value, *values: Any) -> None:
     """Check that a value is one of ``values``, with the same type."""
     if not any(type(value) is type(known) and value == known for known in values):
         at.fail(f"is none of {values}")
 
 
 @rule
-def part(at: At, value: Any, *types: type) -> None:
+def part(at: At, value: Value, *types: type) -> None:
     """Check an object of one of the types by its own rules; NoneType allows None."""
     if not (value is None and type(None) in types):
         at.check(value, types)
 
 
-def _populations(at: At, value: Any) -> None:
+def _populations(at: At, value: Value) -> None:
     if type(value) is not list or at.classes is None or len(value) != len(at.classes):
         at.fail("is no list with a population for each class")
     for number, each in enumerate(value):
@@ -255,7 +258,7 @@ def _populations(at: At, value: Any) -> None:
 
 
 @rule
-def pattern(at: At, value: Any, *types: type) -> None:
+def pattern(at: At, value: Value, *types: type) -> None:
     """Check a parameter that is None or an unfitted estimator, which no prediction uses."""
     if value is not None:
         at.check_type(value, types)
@@ -263,24 +266,24 @@ def pattern(at: At, value: Any, *types: type) -> None:
         at.inside(name).check_type(step, (*TRANSFORMERS, *types))
 
 
-def _labels(at: At, value: Any) -> None:
+def _labels(at: At, value: Value) -> None:
     if at.classes is None or type(value) is not np.ndarray or not np.array_equal(value, at.classes):
         at.fail("holds other classes than its card")
 
 
 @rule
-def _count(at: At, value: Any, things: str) -> None:
+def _count(at: At, value: Value, things: str) -> None:
     known = at.features if things == "features" else at.classes
     if type(value) is not int or known is None or value != len(known):
         at.fail(f"is another number of {things} than that of its card")
 
 
-def _text(at: At, value: Any) -> None:
+def _text(at: At, value: Value) -> None:
     if type(value) is not str:
         at.fail("is no text")
 
 
-def _steps(at: At, value: Any) -> None:
+def _steps(at: At, value: Value) -> None:
     """Check the steps of a pipeline, each with the output features of the step before it."""
     if type(value) is not list or not value or not all(type(step) is tuple and len(step) == 2 for step in value):
         at.fail("is no list of steps")
@@ -297,17 +300,17 @@ def _steps(at: At, value: Any) -> None:
     at._replace(path=f"{at.path}[{len(before)}]").check(last, (Pipeline, *types))
 
 
-def _transformer(at: At, value: Any) -> None:
+def _transformer(at: At, value: Value) -> None:
     at._replace(classes=None).check(value, (Pipeline, FunctionTransformer, *SCALERS))
 
 
-def _map(at: At, value: Any) -> None:
+def _map(at: At, value: Value) -> None:
     at.check(value, (AffineMap, CurvedMap))
     if isinstance(value, CurvedMap) and not value.is_one_to_one:
         at.fail("mixes features")
 
 
-def _monomial(at: At, value: Any) -> None:
+def _monomial(at: At, value: Value) -> None:
     """Check the map that scales feature by feature."""
     d = len(at.features)
     if type(value) is not tuple or len(value) != 2 or not np.array_equal(value[0], np.arange(d)):
@@ -315,11 +318,11 @@ def _monomial(at: At, value: Any) -> None:
     numbers("d")(at, value[1])
 
 
-def _beta(at: At, value: Any) -> None:
+def _beta(at: At, value: Value) -> None:
     (real() if at.sizes["s"] == 1 else numbers("s"))(at, value)
 
 
-def _covariances(at: At, value: Any) -> None:
+def _covariances(at: At, value: Value) -> None:
     """Check covariances of components: with exact values they are inverted, so they must be positive definite."""
     numbers("kdd")(at, value)
     roots = np.sqrt(np.abs(np.einsum("kjj->kj", value)))
@@ -329,14 +332,14 @@ def _covariances(at: At, value: Any) -> None:
     np.linalg.cholesky(value)
 
 
-def _population(at: At, value: Any) -> None:
+def _population(at: At, value: Value) -> None:
     """Check a population that adds no features."""
     at.check(value, (Deconvolve,))
     if value.missing_indicator:
         at.fail("adds features that are not in its card")
 
 
-def _kernel_machine(thing: Any) -> dict[str, Rule]:
+def _kernel_machine(thing: Value) -> dict[str, Rule]:
     """Return the rules of a classifier with a kernel; its parameter must name the kernel of the fit."""
     return {
         **_CLASSIFIER,
@@ -352,19 +355,19 @@ def _kernel_machine(thing: Any) -> dict[str, Rule]:
     }
 
 
-def _kernel_parameters(at: At, value: Any) -> None:
+def _kernel_parameters(at: At, value: Value) -> None:
     if type(value) is not dict or set(value) != {"gamma", "degree", "coef0"}:
         at.fail("holds other parameters than those of a kernel")
     for name, number in value.items():
         real()(at.inside(name), number)
 
 
-def _half(at: At, value: Any) -> None:
+def _half(at: At, value: Value) -> None:
     """Check the number of features of which there are values and variances."""
     size("q", len(at.features) // 2)(at, value)
 
 
-def _view(at: At, value: Any) -> None:
+def _view(at: At, value: Value) -> None:
     """Check a population with its mean and spread."""
     if type(value) is not View:
         at.fail("is no population with its mean and spread")
@@ -373,7 +376,7 @@ def _view(at: At, value: Any) -> None:
     _SCALE(at.inside("scale"), value.scale)
 
 
-def _pool(at: At, value: Any, features: Any) -> None:
+def _pool(at: At, value: Value, features: Any) -> None:
     """Check a pool, with the numbers of columns that its FeatureColumns, already checked, make."""
     d, r = features.axes.shape
     gaps = len(features.gaps) + len(features.limits)
@@ -383,7 +386,7 @@ def _pool(at: At, value: Any, features: Any) -> None:
     at._replace(widths=widths).check(value, (OpinionPool,))
 
 
-def _scores(at: At, value: Any) -> None:
+def _scores(at: At, value: Value) -> None:
     """Check the table of log losses of a pool, for reports."""
     columns = ("weight", "log_loss", "weight_noisier", "log_loss_noisier")
     if type(value) is not dict or not {"member", *columns[:2]} <= set(value) <= {"member", *columns}:
@@ -397,7 +400,7 @@ def _scores(at: At, value: Any) -> None:
         at.inside(name).check_shape(value[name].shape, "n")
 
 
-def _members(at: At, value: Any) -> None:
+def _members(at: At, value: Value) -> None:
     if type(value) is not list or not value:
         at.fail("is no list of members")
     at.sizes.update(m=len(value), t=2)
@@ -405,7 +408,7 @@ def _members(at: At, value: Any) -> None:
         at._replace(path=f"{at.path}[{number}]").check(member, (FittedMember,))
 
 
-def _gate(at: At, value: Any) -> None:
+def _gate(at: At, value: Value) -> None:
     """Check intercept and slope of the log odds that a sample is a noisier one: -inf and 0 without noisier samples."""
     if type(value) is not np.ndarray or value.dtype != np.float64 or value.tolist() != [-math.inf, 0.0]:
         numbers("t")(at, value)
@@ -413,15 +416,15 @@ def _gate(at: At, value: Any) -> None:
             at.fail("falls with the noise")
 
 
-def _member(thing: Any) -> dict[str, Rule]:
+def _member(thing: Value) -> dict[str, Rule]:
     """Return the rules of a member of a pool: classifiers of class numbers, of the columns that it names."""
     columns = vars(thing).get("columns")
     types = (PopulationClassifier,) if columns == WITH_ERRORS else (Pipeline, *INNER)
 
-    def known(at: At, value: Any) -> None:
+    def known(at: At, value: Value) -> None:
         one_of(*(at.widths or ()))(at, value)
 
-    def models(at: At, value: Any) -> None:
+    def models(at: At, value: Value) -> None:
         if type(value) is not list or not value or at.widths is None:
             at.fail("is no list of classifiers")
         names = [f"column {j}" for j in range(at.widths[columns])]  # type: ignore[index]
@@ -432,7 +435,7 @@ def _member(thing: Any) -> dict[str, Rule]:
     return {"name": _text, "columns": known, "models": models}
 
 
-def _class_numbers(at: At, model: Any) -> NDArray[Any]:
+def _class_numbers(at: At, model: Any) -> Mixed:
     """Return the classes of a classifier of one fold, checked: numbers of two or more of all classes.
 
     (A pipeline whose steps are not those of a fit is refused later.)
@@ -453,7 +456,7 @@ def _class_numbers(at: At, model: Any) -> NDArray[Any]:
     return np.asarray(known)
 
 
-def _error_bars(thing: Any) -> dict[str, Rule]:
+def _error_bars(thing: Value) -> dict[str, Rule]:
     """Return the rules of an ErrorBarClassifier: a calibrated linear score, or a pool."""
     inner: dict[str, Rule]
     if vars(thing).get("model") == "linear":
@@ -499,7 +502,7 @@ _SCALING: dict[str, Rule] = {**_INPUT, "scale_": numbers("d", above=0.0, optiona
 _MIXTURE: dict[str, Rule] = {"weights": shares("k"), "means": numbers("kd"), "covariances": _covariances}
 
 # Rules of the attributes, by type; of a few types they depend on the object.
-CONTENTS: Mapping[type, dict[str, Rule] | Callable[[Any], dict[str, Rule]]] = {
+CONTENTS: Mapping[type, dict[str, Rule] | Callable[[Value], dict[str, Rule]]] = {
     Pipeline: {"steps": _steps},
     StandardScaler: {**_SCALING, "mean_": numbers("d", optional=True)},
     RobustScaler: {**_SCALING, "center_": numbers("d", optional=True)},

@@ -26,7 +26,7 @@ from gaussguru._tables.contents import TableError, quoted
 from gaussguru._tables.files import Libsvm
 from gaussguru._tables.layout import Layout
 from gaussguru._utils.linalg import EPS, Array
-from gaussguru._utils.types import Values
+from gaussguru._utils.types import Mixed, Record, Values
 
 # Characters of a label. Arrays of texts take as much for every row as the longest needs: 800 bytes.
 LONGEST_LABEL = 200
@@ -42,18 +42,18 @@ class TablePart(NamedTuple):
 
     X: Values
     X_err: Array | Limits | None
-    y: NDArray[Any] | None
+    y: Mixed | None
     complete: NDArray[np.bool_]
-    kept: dict[str, Any]
+    kept: Record
     weights: Array | None = None
-    groups: NDArray[Any] | None = None
+    groups: Mixed | None = None
 
     @property
     def n_rows(self) -> int:
         """How many rows of the table these are, complete or not."""
         return len(self.complete)
 
-    def arrays(self) -> dict[str, Any]:
+    def arrays(self) -> Record:
         """Return values, errors, limits, labels, weights and groups of the complete rows, those that there are."""
         errors, limits = (self.X_err.err, self.X_err.sides) if isinstance(self.X_err, Limits) else (self.X_err, None)
         values = self.X.to_numpy() if isinstance(self.X, pd.DataFrame) else self.X
@@ -168,8 +168,8 @@ class _Gaps:
         self.empty, self.unlabelled = np.zeros(len(layout.features), dtype=np.intp), list[int]()
 
     def part(
-        self, X: Values, X_err: Array | Limits | None, y: NDArray[Any] | None, kept: dict[str, Any],
-        weights: Array | None = None, groups: NDArray[Any] | None = None, *, sparse: bool = False,
+        self, X: Values, X_err: Array | Limits | None, y: Mixed | None, kept: Record,
+        weights: Array | None = None, groups: Mixed | None = None, *, sparse: bool = False,
     ) -> TablePart:  # fmt: skip
         """Return the next rows, without those that a model cannot use."""
         n, what = X.shape[0], self.layout.missing
@@ -214,7 +214,7 @@ class _Gaps:
             )
 
 
-def _cut(parts: Iterable[tuple[Any, dict[str, Any]]], most_rows: int | None) -> Iterator[tuple[Any, dict[str, Any]]]:
+def _cut(parts: Iterable[tuple[Any, Record]], most_rows: int | None) -> Iterator[tuple[Any, Record]]:
     """Yield parts with no more rows than these."""
     for numbers, columns in parts:
         n = numbers.shape[0]
@@ -268,14 +268,14 @@ def _weights(weights: Array, name: str, cells: Cells, first: int = 0) -> Array:
     return np.array(weights)  # not a part of all columns, which would stay in memory
 
 
-def _groups(column: pa.Array, table: str, name: str, cells: Cells, first: int) -> NDArray[Any]:
+def _groups(column: pa.Array, table: str, name: str, cells: Cells, first: int) -> Mixed:
     """Return the groups of some rows as texts; every row must have one."""
     groups = _labels(column, column_of(table, name))[:, np.newaxis]
     cells.add(groups == None, [name], np.where(groups == None, "", groups), "is a group for every row", first)  # noqa: E711
     return groups[:, 0]
 
 
-def _labels(column: pa.Array, place: str, words: Sequence[str] = ()) -> NDArray[Any]:
+def _labels(column: pa.Array, place: str, words: Sequence[str] = ()) -> Mixed:
     """Return labels as texts, None where there is none, or one of the words that stand for none."""
     try:
         encoded = column.dictionary_encode()
@@ -289,11 +289,11 @@ def _labels(column: pa.Array, place: str, words: Sequence[str] = ()) -> NDArray[
         raise TableError(f"{place} has a label of {longest} characters; expected are at most {LONGEST_LABEL}")
     known = [None if text in NO_VALUE or text in words else text for text in texts.to_pylist()]
     codes = encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
-    labels: NDArray[Any] = np.array([*known, None], dtype=object)[codes]
+    labels: Mixed = np.array([*known, None], dtype=object)[codes]
     return labels
 
 
-def label_values(texts: Iterable[str]) -> tuple[str, dict[str, Any]]:
+def label_values(texts: Iterable[str]) -> tuple[str, Record]:
     """Return what labels are, and what each text stands for: whole numbers, truth values, or themselves.
 
     Parameters
@@ -342,11 +342,11 @@ class Data(NamedTuple):
     name: str
     X: Values
     X_err: Array | Limits | None
-    y: NDArray[Any]
+    y: Mixed
     layout: Layout
     n_rows: int
     weights: Array | None = None
-    groups: NDArray[Any] | None = None
+    groups: Mixed | None = None
 
 
 def read_all(table: TableReader, layout: Layout, *, learning: bool = False) -> Data:

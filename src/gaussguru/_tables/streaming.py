@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
-from numpy.typing import NDArray
 from sklearn.preprocessing import StandardScaler
 
 from gaussguru._columns import Cells
@@ -27,6 +26,7 @@ from gaussguru._tables.fitting import Moments, TrainingRows, used_rows
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.schema import checked_frame, deviations, read_parts
 from gaussguru._utils.linalg import EPS, Array
+from gaussguru._utils.types import Mixed
 from gaussguru.sources import Arrays, Dask
 from gaussguru.sources.base import needed
 
@@ -123,13 +123,13 @@ class _Ranked:
 
     ndim = 1
 
-    def __init__(self, codes: NDArray[Any], ranks: NDArray[Any]) -> None:
+    def __init__(self, codes: Mixed, ranks: Mixed) -> None:
         self.codes, self.ranks, self.shape = codes, ranks, codes.shape
 
     def __len__(self) -> int:
         return len(self.codes)
 
-    def __getitem__(self, where: Any) -> NDArray[Any]:
+    def __getitem__(self, where: Any) -> Mixed:
         return np.asarray(self.ranks[self.codes[where]])
 
 
@@ -181,7 +181,7 @@ def rows_on_cluster(
         moments = _moments(means.to_numpy(), variances.to_numpy(), int(n_rows))
         known = counts.index.tolist()
 
-        def encode(ranks: NDArray[Any]) -> Any:
+        def encode(ranks: Mixed) -> Any:
             return texts.map(dict(zip(known, ranks.tolist(), strict=True)), meta=("__gaussguru_label", np.int64))
 
         source = Dask(frame, columns=layout.features)

@@ -15,6 +15,7 @@ from gaussguru._tables.contents import FileLimits, TableError
 from gaussguru._tables.files import FORMATS, open_table
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.plan import Options
+from gaussguru._utils.types import Record
 from gaussguru.cli.console import check_output
 
 # Names that options take, those of the library, which is not imported for a refusal.
@@ -47,7 +48,7 @@ def option(default: Any, help: str, *flags: str, names: Iterable[str] = (), **mo
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command an option for each field of the dataclasses that its parameters have as types."""
     given = inspect.signature(command).parameters.values()
-    groups: dict[str, Any] = {each.name: each.annotation for each in given if is_dataclass(each.annotation)}
+    groups: Record = {each.name: each.annotation for each in given if is_dataclass(each.annotation)}
     options = []
     for each in given:
         for part in fields(groups[each.name]) if each.name in groups else ():
@@ -198,7 +199,7 @@ class FitOptions:
     )
 
     @property
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> Record:
         """Parameters of a fit."""
         weights = "balanced" if self.balanced else None
         return {"folds": self.folds, "max_classes": self.max_classes, "n_jobs": self.jobs, "class_weight": weights}
@@ -226,7 +227,7 @@ class LinearOptions:
     )
 
     @property
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> Record:
         """Parameters of a fit."""
         return {option.name: getattr(self, option.name) for option in fields(LinearOptions)}
 
@@ -265,7 +266,7 @@ class GuruOptions(LinearOptions):
         return levels[0] if len(levels) == 1 else levels
 
     @property
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> Record:
         """Parameters of a fit."""
         shared = super().parameters | {"sigma": self.level}
         if self.kernel == "linear":
@@ -314,7 +315,7 @@ class ErrorBarOptions:
     )  # fmt: skip
 
     @property
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> Record:
         """Parameters of a fit."""
         if self.scale_errors and self.model != "linear":
             raise TableError(f"--scale-errors is for --model linear; got --model {self.model}")

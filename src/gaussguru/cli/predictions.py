@@ -16,6 +16,7 @@ import typer
 
 from gaussguru._tables.contents import FileLimits, TableError
 from gaussguru._tables.files import write_tables, writing, written_format
+from gaussguru._utils.types import Record
 from gaussguru.cli import console
 from gaussguru.cli.console import AsJson, Force, Quiet, app, cell, count
 from gaussguru.cli.options import (
@@ -107,7 +108,7 @@ def predict(
     notes: list[str] = []
     with closing(reading.open(file)) as table, console.busy("predicting") as status:
 
-        def tables() -> Iterator[dict[str, Any]]:
+        def tables() -> Iterator[Record]:
             from gaussguru._tables.schema import read_parts
 
             done = 0
@@ -128,9 +129,7 @@ def predict(
         console.tell({"rows": n_rows, "output": output, "columns": [*kept, *types]})
 
 
-def _predicted(
-    model: "Model", part: "TablePart", types: dict[str, Any], *, each: bool, remeasure: float | None
-) -> dict[str, Any]:
+def _predicted(model: "Model", part: "TablePart", types: Record, *, each: bool, remeasure: float | None) -> Record:
     """Return the columns of a prediction, empty for rows that are not complete."""
     found = model.predict(part.X, part.X_err, each=each, remeasure=remeasure) if part.complete.any() else {}
     columns = dict(part.kept)
@@ -247,7 +246,7 @@ class _UsedRows:
     """The numbers in the file, from 1, of rows that were evaluated, and kept columns of them."""
 
     def __init__(self) -> None:
-        self.numbers, self.kept, self.n_rows = list[Any](), list[dict[str, Any]](), 0
+        self.numbers, self.kept, self.n_rows = list[Any](), list[Record](), 0
 
     def add(self, part: "TablePart | Data") -> None:
         """Add the rows of a part; a whole table may have lost rows, which are then counted without them."""
@@ -268,7 +267,7 @@ class _UsedRows:
         return {"row": numbers.tolist(), **kept, **columns}
 
 
-def _print_evaluation(result: dict[str, Any]) -> None:
+def _print_evaluation(result: Record) -> None:
     """Print the verdict, scores beside those of the class frequencies, and tables."""
     curve, baseline = result.pop("robustness"), result.pop("baseline")
     tables = [result.pop(name, None) for name in ("classes", "reliability", "most_wrong")]
@@ -290,13 +289,13 @@ def _print_evaluation(result: dict[str, Any]) -> None:
             console.show_table({name.replace("_", " "): values for name, values in table.items()})
 
 
-def _report(model: "Model", data: "Data", result: dict[str, Any], *, title: str, sha256: str) -> "Report":
+def _report(model: "Model", data: "Data", result: Record, *, title: str, sha256: str) -> "Report":
     """Return a report of what an evaluation found, in the same units, and of what the model was fitted to."""
     from gaussguru.report import evaluation_report
 
     samples, y = model.seen(data.X, data.X_err), model.labels(data.y, data.name)
     levels = result["robustness"]["noise_level"]
-    how: dict[str, Any] = {"noise_levels": levels, "absolute": True, "feature_names": model.layout.features}
+    how: Record = {"noise_levels": levels, "absolute": True, "feature_names": model.layout.features}
     page = evaluation_report(model.classifier, samples, y, title=title, **how)
     groups = {name: value for name, value in model.card.items() if isinstance(value, dict)}
     others = {name: value for name, value in model.card.items() if name not in groups}

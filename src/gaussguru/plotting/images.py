@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gaussguru import sample_noise
 from gaussguru._measured.affine import as_table, dense
 from gaussguru._utils.checks import check_count
 from gaussguru._utils.linalg import Array
-from gaussguru._utils.types import Ax, Estimator, Seed, Values
+from gaussguru._utils.types import Ax, Estimator, Mixed, Seed, Values
 from gaussguru.plotting import style
 
 
@@ -45,7 +44,7 @@ class AdversarialSamplesDisplay(style.Display):
     """
 
     images: Array
-    predictions: NDArray[Any]
+    predictions: Mixed
     title: str
 
     @classmethod

@@ -15,7 +15,7 @@ from gaussguru._measured.under_noise import counts_errors
 from gaussguru._utils.checks import check_kind, check_real
 from gaussguru._utils.frames import column_names, is_frame, like
 from gaussguru._utils.linalg import Array
-from gaussguru._utils.types import Ax, Axes, ErrorBars, Estimator, Labels, Values
+from gaussguru._utils.types import Ax, Axes, ErrorBars, Estimator, Labels, Mixed, Record, Values
 from gaussguru.plotting import style
 
 # Colour of boundaries, and of entries in legends for all classes.
@@ -68,7 +68,7 @@ class Plane(NamedTuple):
     """
 
     samples: Array
-    labels: NDArray[Any]
+    labels: Mixed
     grid: tuple[Array, Array, Array]
     names: list[str]
     title: str
@@ -108,7 +108,7 @@ class _PlaneDisplay(style.Display):
             best = np.sort(scores, axis=0)
             scores = scores - np.where(scores == best[-1], best[-2], best[-1])
             levels, styles = [0], ["-"]
-        look: dict[str, Any] = {"levels": levels, "linestyles": styles, "colors": LINE, "linewidths": 1.0}
+        look: Record = {"levels": levels, "linestyles": styles, "colors": LINE, "linewidths": 1.0}
         ax.plot([], [], label="boundary", color=LINE, linewidth=1.0)
         if len(levels) > 1 and np.abs(scores).max() > 1:
             ax.plot([], [], label="margins", color=LINE, linewidth=1.0, linestyle="--")
@@ -268,7 +268,7 @@ class RegionsDisplay(_PlaneDisplay):
     [0, 1, 2]
     """
 
-    classes: NDArray[Any]
+    classes: Mixed
     wrong: NDArray[np.bool_]
     covariances: Array | None = None
     n_std: float = 1.0
@@ -409,7 +409,7 @@ class DisplacementDisplay(_PlaneDisplay):
             look = style.points_of(number, len(self.plane.samples))
             self._draw_samples(ax, before, number, label)
             ax.scatter(*after.T, facecolors="none", edgecolors=look.pop("color"), **look)
-            arrows: dict[str, Any] = {"angles": "xy", "scale_units": "xy", "scale": 1, "width": 0.003, "alpha": 0.6}
+            arrows: Record = {"angles": "xy", "scale_units": "xy", "scale": 1, "width": 0.003, "alpha": 0.6}
             self.arrows_.append(ax.quiver(*before.T, *(after - before).T, color=style.PALETTE[number % 7], **arrows))
         ax.plot(
             [], [], label="hollow: after the move", linestyle="none", marker="o", markersize=4.5,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gaussguru._measured.affine import final_estimator
-from gaussguru._utils.types import Ax, Axes, Estimator, Figure
+from gaussguru._utils.types import Ax, Axes, Estimator, Figure, Record
 
 # Okabe & Ito (2008), without yellow, which is hard to see on white paper.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -12,7 +12,7 @@ LIGHT = ("#A9CFE8", "#F6D2B8", "#BFE6D8", "#EBD3E1", "#FBEBC2", "#DCEFFA", "#D9D
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (7, 2)), (0, (2, 1)), ":")
 # Lines for comparison: the hinge, a level that was chosen, a boundary.
-REFERENCE: dict[str, Any] = {"color": "0.25", "linestyle": ":", "linewidth": 1.2}
+REFERENCE: Record = {"color": "0.25", "linestyle": ":", "linewidth": 1.2}
 ALARM = PALETTE[1]
 TITLE, LABEL, SMALL = 10, 9, 8
 SIZE = (6.4, 3.6)
@@ -49,19 +49,19 @@ def figure(n_columns: int, n_rows: int = 1, *, size: tuple[float, float] = (3.6,
     return new
 
 
-def line(ax: Axes, *, markers: bool = False) -> dict[str, Any]:
+def line(ax: Axes, *, markers: bool = False) -> Record:
     """Return the style of the next line with a name on these axes."""
     named = [each for each in ax.lines if not str(each.get_label()).startswith("_")]
     return line_of(sum(each.get_color() in PALETTE for each in named), markers=markers)
 
 
-def line_of(number: int, *, markers: bool = False) -> dict[str, Any]:
+def line_of(number: int, *, markers: bool = False) -> Record:
     """Return the style of a line by its number."""
-    style: dict[str, Any] = {"linewidth": 1.5, "linestyle": LINES[number % 7], "color": PALETTE[number % 7]}
+    style: Record = {"linewidth": 1.5, "linestyle": LINES[number % 7], "color": PALETTE[number % 7]}
     return {**style, "marker": MARKERS[number % 7], "markersize": 4} if markers else style
 
 
-def points_of(number: int, n_points: int) -> dict[str, Any]:
+def points_of(number: int, n_points: int) -> Record:
     """Return the style of the samples of a class by its number."""
     return {
         "color": PALETTE[number % 7], "marker": MARKERS[number % 7], "s": 20 if n_points <= 300 else 10,
@@ -82,7 +82,7 @@ def finish(ax: Axes, x: str, y: str, title: str | None, *, legend: bool = True) 
         ax.legend(fontsize=SMALL, **_legend_options(ax))
 
 
-def _legend_options(ax: Axes) -> dict[str, Any]:
+def _legend_options(ax: Axes) -> Record:
     """Return the options of a legend: right of a wide figure, below a narrow one, "best" without a layout."""
     figure: Any = ax.figure
     if figure.get_layout_engine() is None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils import check_array
 from sklearn.utils.validation import column_or_1d
 
@@ -15,7 +14,7 @@ from gaussguru._errors import frame_and_units
 from gaussguru._utils.checks import check_flag
 from gaussguru._utils.frames import as_numbers, is_frame, like
 from gaussguru._utils.linalg import Array, Index
-from gaussguru._utils.types import Labels, Values
+from gaussguru._utils.types import Labels, Mixed, Values
 
 # With fewer readings, the standard error of the readings of one sample is uncertain by more than a third.
 FEW_READINGS = 5
@@ -254,7 +253,7 @@ def _mean_and_error(readings: Array, name: str, *, pooled: bool) -> tuple[Array,
     counts = known.sum(axis=1)
     values = np.where(known, readings, 0.0).sum(axis=1) / np.maximum(counts, 1)
     squares = np.where(known, np.square(readings - values[:, np.newaxis]), 0.0).sum(axis=1)
-    freedom: NDArray[Any] = np.maximum(counts - 1, 0)
+    freedom: Mixed = np.maximum(counts - 1, 0)
     if pooled:
         if not freedom.any():
             raise ValueError(f"{name!r} must have a sample with two readings; got at most one of each sample")

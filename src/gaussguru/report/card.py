@@ -12,11 +12,11 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from gaussguru._errors import Limits, LowRank, split_errors
 from gaussguru._measured.affine import as_table, final_estimator
 from gaussguru._utils.frames import take_rows
-from gaussguru._utils.types import ErrorBars, Estimator, Labels, Values
+from gaussguru._utils.types import ErrorBars, Estimator, Labels, Record, Values
 from gaussguru.report.pool import has_pool
 
 
-def model_card(model: Estimator, X: Values, y: Labels, X_err: ErrorBars = None) -> dict[str, dict[str, Any]]:
+def model_card(model: Estimator, X: Values, y: Labels, X_err: ErrorBars = None) -> dict[str, Record]:
     """Return a model card: parameters, versions and certificate of a fitted model, and the evaluation data.
 
     Parameters
@@ -75,7 +75,7 @@ def model_card(model: Estimator, X: Values, y: Labels, X_err: ErrorBars = None) 
     return card
 
 
-def _pool(final: Estimator) -> dict[str, Any]:
+def _pool(final: Estimator) -> Record:
     """Return the weights of the members of a pool, and log losses on held-out samples of the fit."""
     names, losses = final.cv_scores_["member"].tolist(), final.cv_scores_["log_loss"].tolist()
     n = len(final.pool_.members)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from sklearn.metrics import confusion_matrix
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_consistent_length, check_random_state, get_tags
@@ -25,7 +24,7 @@ from gaussguru._measured.remeasure import remeasure_gain
 from gaussguru._utils.checks import check_real
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array, Index
-from gaussguru._utils.types import ErrorBars, Estimator, Labels, Seed, Values
+from gaussguru._utils.types import ErrorBars, Estimator, Labels, Mixed, Seed, Values
 from gaussguru.plotting import RemeasureDisplay, RobustnessCurveDisplay, SigmaPathDisplay
 from gaussguru.report.card import model_card
 from gaussguru.report.judgement import Judge
@@ -159,7 +158,7 @@ class _Evaluation:
         self.left_out: dict[str, str] = {}
         self._prepare()
 
-    def _predictions(self) -> NDArray[Any]:
+    def _predictions(self) -> Mixed:
         return np.asarray(self.model.predict(self.samples))
 
     def _prepare(self) -> None:
@@ -432,7 +431,7 @@ class _Evaluation:
 class _CalibratedEvaluation(_Evaluation):
     """The sections of an evaluation of calibrated probabilities."""
 
-    def _predictions(self) -> NDArray[Any]:
+    def _predictions(self) -> Mixed:
         self.probabilities = np.asarray(self.model.predict_proba(self.samples))
         best = np.argmax(self.probabilities, axis=1)
         self.of_predicted = self.probabilities[np.arange(len(best)), best]

@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, LinearSVC
 
 from gaussguru import GuruClassifier, KernelGuruClassifier, sigma_path
 from gaussguru._guru.probabilities import winners
 from gaussguru._utils.linalg import Array
-from gaussguru._utils.types import Estimator
+from gaussguru._utils.types import Estimator, Mixed, Record
 from gaussguru.thesis.splits import ThesisSplit
 
 # With a large C libsvm may need very long: it is stopped, and counted as not converged.
@@ -45,10 +44,10 @@ class Grids:
     epochs : of the stochastic algorithms
     """
 
-    sigmas: NDArray[Any]
-    coarse_sigmas: NDArray[Any]
-    rates: NDArray[Any]
-    penalties: NDArray[Any]
+    sigmas: Mixed
+    coarse_sigmas: Mixed
+    rates: Mixed
+    penalties: Mixed
     epochs: int
 
     @classmethod
@@ -68,7 +67,7 @@ class FittedCandidate:
     """A fitted classifier: its parameters, its ``predict``, whether its solver converged, and itself, if it is kept."""
 
     parameters: dict[str, float]
-    predict: Callable[[Array], NDArray[Any]]
+    predict: Callable[[Array], Mixed]
     converged: bool = True
     model: Estimator = None
 
@@ -156,7 +155,7 @@ def kernel_svm(**kernel: Any) -> Callable[[ThesisSplit, Grids], Iterator[FittedC
 
 def choose(
     candidates: Iterator[FittedCandidate], split: ThesisSplit, *, seed: int, noise_levels: tuple[float, ...] = (0.0,)
-) -> dict[str, Any]:
+) -> Record:
     """Return the test accuracy of the candidate that validates best, at every noise level.
 
     Uniform noise between minus and plus the level is added to all features of validation and test samples. It depends
@@ -184,12 +183,12 @@ def choose(
     return best(candidates, measures)
 
 
-def accuracy_on(X: Array, y: NDArray[Any]) -> Measure:
+def accuracy_on(X: Array, y: Mixed) -> Measure:
     """Return the function that gives the accuracy of a candidate on samples."""
     return lambda candidate: float(np.mean(candidate.predict(X) == y))
 
 
-def best(candidates: Iterable[FittedCandidate], measures: list[tuple[Measure, Measure]]) -> dict[str, Any]:
+def best(candidates: Iterable[FittedCandidate], measures: list[tuple[Measure, Measure]]) -> Record:
     """Return the scores of the candidates that validate best, for every pair of measures, on validation and on tests.
 
     The result is that of :func:`choose`, a pair in place of a level.
@@ -210,7 +209,7 @@ def best(candidates: Iterable[FittedCandidate], measures: list[tuple[Measure, Me
     }  # fmt: skip
 
 
-def _linear(classes: NDArray[Any], coef: Array, intercept: Array) -> Callable[[Array], NDArray[Any]]:
+def _linear(classes: Mixed, coef: Array, intercept: Array) -> Callable[[Array], Mixed]:
     return lambda X: classes[winners(X @ coef.T + intercept)]
 
 

@@ -16,7 +16,7 @@ from sklearn.svm import LinearSVC
 
 from gaussguru import GuruClassifier
 from gaussguru._utils.linalg import Array
-from gaussguru._utils.types import Directory, Figure
+from gaussguru._utils.types import Directory, Figure, Record
 from gaussguru.certificates import norm_bound
 from gaussguru.losses import LOSSES
 from gaussguru.noise import Isotropic
@@ -33,7 +33,7 @@ def cells(quick: bool) -> list[Key]:
     return [make_key("steps", problem=problem, seed=seed) for seed in range(2 if quick else 5) for problem in PROBLEMS]
 
 
-def compute(key: Key, data_home: Directory = None) -> dict[str, Any]:
+def compute(key: Key, data_home: Directory = None) -> Record:
     """Return ``F / F* - 1`` after so many updates by method, the bounds of the norm, and the times of a norm."""
     split = BINARY[key["problem"]].parts(key["seed"], data_home)
     X, y = split.X_train, np.where(split.y_train == split.y_train.max(), 1.0, -1.0)
@@ -42,7 +42,7 @@ def compute(key: Key, data_home: Directory = None) -> dict[str, Any]:
     return {"updates": UPDATES.tolist(), "guru": _guru(X, y, order), "svm": _pegasos(X, y, order)}
 
 
-def _guru(X: Array, y: Array, order: Any) -> dict[str, Any]:
+def _guru(X: Array, y: Array, order: Any) -> Record:
     sigma = 0.5 * float(np.sqrt(X.var(axis=0).mean()))
     model = GuruClassifier(sigma, fit_intercept=False, tol=1e-10).fit(X, y)
     best, w = model.objective_ / len(y), model.coef_[0]
@@ -89,7 +89,7 @@ def _guru(X: Array, y: Array, order: Any) -> dict[str, Any]:
     return {"excess": excess, "norm": length, "bound": min(bound, 1e300), "mu": mu}
 
 
-def _pegasos(X: Array, y: Array, order: Any) -> dict[str, Any]:
+def _pegasos(X: Array, y: Array, order: Any) -> Record:
     """Descend on ``lam/2 ||w||^2`` and the mean hinge by Pegasos with a kernel, with a norm that is kept in O(1)."""
     K = linear_kernel(X)
     lam = 1e-3 * float(np.mean(np.diag(K)))  # the weight of the norm, relative to the mean squared length
