@@ -44,10 +44,7 @@ UNIT = "standard deviations of the features"
 
 
 def run(
-    output: str | os.PathLike[str] = "gaussguru-demo.html",
-    *,
-    n_splits: int = 4,
-    date: str | datetime | None = None,
+    output: str | os.PathLike[str] = "gaussguru-demo.html", *, n_splits: int = 4, date: str | datetime | None = None
 ) -> Path:
     """Print a short account of the results, and write a report with pictures.
 

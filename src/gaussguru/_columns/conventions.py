@@ -72,10 +72,7 @@ CONVENTIONS: dict[str, tuple[Rule, ...]] = {
         Rule(r"(w\d)(?:snr|rchi2|sat|flg|cc_map)", r"\1mpro", "flag"),
         Rule(r"(?:r|pa|n)_(?:2mass|allwise)", "", "identifier"),
     ),
-    "Chandra": (
-        Rule(r"(.+)_hilim(_[bsmhuw])?", r"\1\2", "high"),
-        Rule(r"(.+)_lolim(_[bsmhuw])?", r"\1\2", "low"),
-    ),
+    "Chandra": (Rule(r"(.+)_hilim(_[bsmhuw])?", r"\1\2", "high"), Rule(r"(.+)_lolim(_[bsmhuw])?", r"\1\2", "low")),
     "census": (
         Rule(r"m_(.+)", r"\1", "margin"),
         Rule(r"(.+)_moe", r"\1", "margin"),

@@ -14,13 +14,7 @@ from gaussguru._tables.model import Model
 from gaussguru._utils.linalg import Array
 from gaussguru._utils.types import ErrorBars, Mixed, Record, Values
 from gaussguru.report.judgement import EvenSample, Judge
-from gaussguru.report.reliability import (
-    Reliability,
-    by_error_size,
-    error_sizes,
-    larger_error_scores,
-    scores_of,
-)
+from gaussguru.report.reliability import Reliability, by_error_size, error_sizes, larger_error_scores, scores_of
 
 # Noise levels of an evaluation, in units of the spread of the features.
 NOISE_LEVELS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)

@@ -44,12 +44,7 @@ if TYPE_CHECKING:
 @app.command()
 @with_options
 def columns(
-    file: File,
-    *,
-    target: Target = None,
-    chosen: ColumnOptions,
-    reading: InputOptions,
-    json: AsJson = False,
+    file: File, *, target: Target = None, chosen: ColumnOptions, reading: InputOptions, json: AsJson = False
 ) -> None:
     """Show the plan of FILE: what 'gaussguru fit' with these options would take every column for.
 

@@ -34,22 +34,17 @@ def demo(
 @app.command()
 def reproduce(
     names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="NAME", help="Tables and figures, see --list. Default: all of them."),
+        list[str] | None, typer.Argument(metavar="NAME", help="Tables and figures, see --list. Default: all of them.")
     ] = None,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="DIR", help="Directory for results, tables, figures and a report.")
     ] = "reproduction",
     quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Coarse grids and few repeats: minutes instead of half an hour."),
+        bool, typer.Option("--quick", help="Coarse grids and few repeats: minutes instead of half an hour.")
     ] = False,
     data_home: Annotated[
         str | None,
-        typer.Option(
-            metavar="DIR",
-            help="Directory with the data sets. Default: $GAUSSGURU_DATA, then OpenML.",
-        ),
+        typer.Option(metavar="DIR", help="Directory with the data sets. Default: $GAUSSGURU_DATA, then OpenML."),
     ] = None,
     jobs: Annotated[int, typer.Option(help="Number of processes; -1 for one per core.")] = -1,
     list_them: Annotated[bool, typer.Option("--list", help="Print the names of tables and figures.")] = False,
