@@ -386,10 +386,11 @@ def test_names_of_options_are_those_of_the_library():
     tables = importlib.import_module("gaussguru.cli.options")
     names = importlib.import_module("gaussguru._guru.kernel_matrix").NAMES
     fitting = importlib.import_module("gaussguru._tables.fitting")
+    pool = importlib.import_module("gaussguru._measured.pool")
     assert sorted([*tables.KERNELS, "precomputed"]) == sorted(names)
     assert tuple(importlib.import_module("gaussguru.losses").LOSSES) == tables.LOSSES
     assert tuple(importlib.import_module("gaussguru.noise").NOISES) == tables.NOISES
-    assert (tables.CLASSIFIERS, tables.MODELS) == (fitting.CLASSIFIERS, fitting.MODELS)
+    assert (tuple(fitting.OPTIONS), pool.MODELS) == (tables.CLASSIFIERS, tables.MODELS)
 
 
 def test_names_are_imported_when_they_are_used():

@@ -688,7 +688,7 @@ def test_faults_of_the_library_are_not_left_out(monkeypatch):
     model = GuruClassifier(0.3).fit(X, y)
     for name in ("certified_radius", "flip_probability", "expected_accuracy", "robustness_curve"):
         with monkeypatch.context() as patched:
-            patched.setattr(f"gaussguru.report.evaluation.{name}", broken)
+            patched.setattr(f"gaussguru._measured.under_noise.{name}", broken)
             with pytest.raises(ValueError, match="a fault"):
                 evaluation_report(model, X, y)
 

@@ -9,11 +9,10 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import sklearn
-from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
@@ -29,6 +28,7 @@ from gaussguru._measured.remeasure import remeasure_gain
 from gaussguru._measured.under_noise import expected_accuracy_scorer, robustness_curve
 from gaussguru._utils.checks import check_count
 from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.types import Estimator, Mixed
 from gaussguru.datasets import load_wdbc
 from gaussguru.plotting import RemeasureDisplay, RobustnessCurveDisplay, style
 from gaussguru.report import model_card
@@ -37,19 +37,14 @@ from gaussguru.report.pool import pool_in_words, pool_table
 
 # Multiples of the error bars at which samples are classified.
 MULTIPLES = (1, 2, 3)
-OURS, LOGISTIC, FOREST = "ErrorBarClassifier", "logistic regression", "random forest"
-# One calibrated linear score with error bars, which predicts the gain of a new reading.
-SCORE = 'ErrorBarClassifier(model="linear")'
+OURS, LOGISTIC = "ErrorBarClassifier", "logistic regression"
 # Levels of noise on test samples, and the level for which models are fitted, in standard deviations of the features.
 LEVELS, TOLD = (0.0, 0.5, 1.0, 1.5), 1.0
 UNIT = "standard deviations of the features"
 
 
 def run(
-    output: str | os.PathLike[str] = "gaussguru-demo.html",
-    *,
-    n_splits: int = 4,
-    date: str | datetime | None = None,
+    output: str | os.PathLike[str] = "gaussguru-demo.html", *, n_splits: int = 4, date: str | datetime | None = None
 ) -> Path:
     """Print a short account of the results, and write a report with pictures.
 
@@ -114,14 +109,12 @@ class _Account:
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Add a table of text."""
-        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-        numbers = [all(map(is_number, column)) for column in zip(*rows, strict=True)]
-        for row in (header, *rows):
-            cells = [
-                cell.rjust(width) if right else cell.ljust(width)
-                for cell, width, right in zip(row, widths, numbers, strict=True)
-            ]
-            print("   " + "  ".join(cells).rstrip())
+        columns = []
+        for name, *cells in zip(header, *rows, strict=True):
+            width, side = max(map(len, (name, *cells))), ">" if all(map(is_number, cells)) else "<"
+            columns.append([f"{cell:{side}{width}}" for cell in (name, *cells)])
+        for line in zip(*columns, strict=True):
+            print("   " + "  ".join(line).rstrip())
         self.report.table(header, rows)
 
 
@@ -132,9 +125,9 @@ class _Trial(NamedTuple):
     test: Index
     X: Array
     X_err: Array
-    y: NDArray[Any]
+    y: Mixed
     draws: Array
-    models: dict[str, Any]
+    models: dict[str, Estimator]
     score: ErrorBarClassifier
 
     @classmethod
@@ -145,7 +138,7 @@ class _Trial(NamedTuple):
         models = {
             OURS: ErrorBarClassifier().fit(X[train], y[train], X_err=X_err[train]),
             LOGISTIC: make_pipeline(StandardScaler(), LogisticRegression()).fit(X[train], y[train]),
-            FOREST: RandomForestClassifier(200, random_state=0).fit(X[train], y[train]),
+            "random forest": RandomForestClassifier(200, random_state=0).fit(X[train], y[train]),
         }
         draws = np.random.default_rng(seed).standard_normal((len(test), X.shape[1]))
         score = ErrorBarClassifier(model="linear").fit(X[train], y[train], X_err=X_err[train])
@@ -158,10 +151,9 @@ class _Trial(NamedTuple):
         return model
 
     @property
-    def y_test(self) -> NDArray[Any]:
+    def y_test(self) -> Mixed:
         """Labels of the test samples."""
-        labels: NDArray[Any] = self.y[self.test]
-        return labels
+        return np.asarray(self.y[self.test])
 
     def seen(self, multiple: float) -> tuple[Array, Array]:
         """Return test samples with larger error bars, and with noise added to match them."""
@@ -242,16 +234,15 @@ def _worse_measurements(page: _Account, trials: Sequence[_Trial]) -> None:
         digits = 2 if at == 0 else 3
         rows = [[f"x{k}", *(_mean(values[m, i], digits) for m in range(len(names)))] for i, k in enumerate(MULTIPLES)]
         page.table([title, *names], rows)
-    gains = scores[:1] - scores[1:]
+    gains = zip(names[1:], scores[:1, -1] - scores[1:, -1], strict=True)
+    differences = "; ".join(
+        f"minus {name} {_mean(100 * gain[:, 0], 2, sign=True)} points of accuracy, {_mean(gain[:, 1], 3, sign=True)} "
+        "log loss"
+        for name, gain in gains
+    )
     page.say(
         "Noise is added to the test values that makes error bars of 1, 2, 3 times their size true. Paired differences "
-        f"at x{MULTIPLES[-1]}: {OURS} "
-        + "; ".join(
-            f"minus {name} {_mean(100 * gains[m, -1, :, 0], 2, sign=True)} points of accuracy, "
-            f"{_mean(gains[m, -1, :, 1], 3, sign=True)} log loss"
-            for m, name in enumerate(names[1:])
-        )
-        + "."
+        f"at x{MULTIPLES[-1]}: {OURS} {differences}."
     )
     page.say(
         "Error bars do not help where the noise is small against the spread of the features, or the same for all "
@@ -273,10 +264,8 @@ def _measured_again(page: _Account, data: Bunch, trials: Sequence[_Trial]) -> No
     page.section(f"Which samples should be measured again? Error bars x{worst}, and x1 after a new reading")
     scores = np.array([_gains(trial, worst) for trial in trials])
     names = ["none", "10%, at random", "10%, by gain", "all"]
-    page.table(
-        ["measured again", "accuracy (%)", "log loss"],
-        [[name, _mean(100 * scores[:, m, 0], 2), _mean(scores[:, m, 1], 3)] for m, name in enumerate(names)],
-    )
+    rows = [[name, _mean(100 * scores[:, m, 0], 2), _mean(scores[:, m, 1], 3)] for m, name in enumerate(names)]
+    page.table(["measured again", "accuracy (%)", "log loss"], rows)
     first = trials[0]
     (X, X_err), (_, new_err) = first.seen(worst), first.seen(1)
     p, labels = first.score.predict_proba(X, X_err), first.y_test
@@ -284,24 +273,19 @@ def _measured_again(page: _Account, data: Bunch, trials: Sequence[_Trial]) -> No
     features = np.argmax(remeasure_gain(first.score, X, X_err, new_err, per_feature=True), axis=1)
     shown = np.argsort(-gain, kind="stable")[:4]
     classes = first.score.classes_
-    page.table(
-        ["test sample", f"P({classes[1]})", "predicted", "true", "gain", "read first"],
-        [
-            [
-                str(i + 1), f"{p[i, 1]:.3f}", str(classes[p[i].argmax()]), str(labels[i]), f"{gain[i]:.3f}",
-                str(data.feature_names[features[i]]),
-            ]
-            for i in shown
-        ],
-    )  # fmt: skip
+    rows = [
+        [str(i + 1), f"{p[i, 1]:.3f}", classes[p[i].argmax()], labels[i], f"{gain[i]:.3f}",
+         data.feature_names[features[i]]]
+        for i in shown
+    ]  # fmt: skip
+    page.table(["test sample", f"P({classes[1]})", "predicted", "true", "gain", "read first"], rows)
     page.say(
-        f"This is {SCORE}, one calibrated linear score. The gain of a sample is how much less often its label will be "
-        "wrong after a new reading, known before it is made. These four of the first split have the largest; of one "
-        "feature alone, the last column is worth most."
+        'This is ErrorBarClassifier(model="linear"), one calibrated linear score. The gain of a sample is how much '
+        "less often its label will be wrong after a new reading, known before it is made. These four of the first "
+        "split have the largest; of one feature alone, the last column is worth most."
     )
-    page.report.figure(
-        RemeasureDisplay.from_predictions(gain, ax=new_axes()), caption="What measuring samples again is worth."
-    )
+    display = RemeasureDisplay.from_predictions(gain, ax=new_axes())
+    page.report.figure(display, caption="What measuring samples again is worth.")
 
 
 def _gains(trial: _Trial, multiple: float) -> list[tuple[float, float]]:
@@ -331,13 +315,11 @@ def _noise_to_come(page: _Account, trials: Sequence[_Trial]) -> None:
         took = 1e3 * (time.perf_counter() - began)
         for name, each in (("SVM", _svm(X_train, y_train)), ("GuruClassifier", model)):
             curves.setdefault(name, []).append(robustness_curve(each, X_test, trial.y_test, LEVELS).accuracy)
-    page.table(
-        ["noise", *curves],
-        [
-            [f"{level:g}", *(_mean(100 * np.array(runs)[:, i], 2) for runs in curves.values())]
-            for i, level in enumerate(LEVELS)
-        ],
-    )
+    rows = [
+        [f"{level:g}", *(_mean(100 * np.array(runs)[:, i], 2) for runs in curves.values())]
+        for i, level in enumerate(LEVELS)
+    ]
+    page.table(["noise", *curves], rows)
     gains = 100 * (np.array(curves["GuruClassifier"]) - np.array(curves["SVM"]))[:, LEVELS.index(TOLD)]
     page.say(
         f"The expected accuracy (%) if noise is added to the test features, in {UNIT}, computed without sampling. "
@@ -353,7 +335,7 @@ def _noise_to_come(page: _Account, trials: Sequence[_Trial]) -> None:
     page.report.figure(ax, caption="Accuracy under noise yet to come; bands are standard errors over the splits.")
 
 
-def _svm(X: Array, y: NDArray[Any]) -> Any:
+def _svm(X: Array, y: Mixed) -> Estimator:
     """Return a support vector machine with the C that is best under noise."""
     search = GridSearchCV(LinearSVC(dual=False), {"C": 4.0 ** np.arange(-6, 3)}, cv=5, scoring=expected_accuracy_scorer)
     with sklearn.config_context(enable_metadata_routing=True):

@@ -30,10 +30,12 @@ import gaussguru
 from gaussguru._columns import Bar
 from gaussguru._measured.deconvolve import Deconvolve
 from gaussguru._tables.archive import Archive, ModelError, pack
-from gaussguru._tables.files import FileLimits, writing
+from gaussguru._tables.contents import FileLimits
+from gaussguru._tables.files import writing
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.model import Model, is_plain
 from gaussguru._tables.model_checks import check_estimator
+from gaussguru._utils.types import Record
 
 __all__ = ["Model", "ModelError", "load_model", "read_model", "save_model"]
 
@@ -90,7 +92,7 @@ def _packed(model: Model) -> bytes:
     return pack(model.estimator, fresh | _described(model.estimator) | model.card | fresh)
 
 
-def _described(estimator: Any) -> dict[str, Any]:
+def _described(estimator: Any) -> Record:
     """Return the card of an estimator alone, without the data and scaling of its fit."""
     last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
     steps = [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else [estimator]
@@ -207,7 +209,7 @@ def _loaded(archive: Archive) -> Model:
     return model
 
 
-def _check_card(card: dict[str, Any]) -> None:
+def _check_card(card: Record) -> None:
     """Raise unless a card has all entries that predictions and evaluations read."""
     layout = Layout(**card["layout"])
     layout.check()
@@ -236,7 +238,7 @@ def _try(model: Model) -> None:
         model.classifier.transform(model.seen(X, X_err))
 
 
-def _newer(card: dict[str, Any]) -> str:
+def _newer(card: Record) -> str:
     """Return the format or version of a card that is newer than the installed one, as text; "" if none is."""
     if card["format"] > FORMAT:
         version, format = (str(part)[:40] for part in (card["versions"]["gaussguru"], card["format"]))

@@ -21,7 +21,7 @@ from sklearn.datasets import dump_svmlight_file
 from support.tables import BAD, CSV, WITH_ERRORS
 
 from gaussguru._columns import Bar
-from gaussguru._tables import base, delimited, files
+from gaussguru._tables import base, delimited
 from gaussguru._tables.files import FileLimits, TableError, format_of, open_table, write_tables, writing
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.plan import Options, Plan
@@ -508,7 +508,7 @@ def test_columns_that_are_chosen_are_values(tmp_path):
     np.testing.assert_array_equal(data.X, [[1, 0.5], [3, 0.1]])
 
 
-@pytest.mark.parametrize("text", files.NO_VALUE)
+@pytest.mark.parametrize("text", base.NO_VALUE)
 def test_no_value_has_the_same_spellings_for_numbers_and_labels(tmp_path, text):
     data = read(put(tmp_path / "t.csv", f"a,y,z\n1,no,0\n{text},None,0\n3,{text},0\n4,None,0\n"), missing="drop")
     assert data.X["a"].tolist() == [1, 4]

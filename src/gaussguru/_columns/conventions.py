@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from gaussguru._columns.measured import Bar, Columns
 
-__all__ = ["CONVENTIONS", "ColumnRoles", "column_roles", "plain"]
-
 # Factor from half the width of a 90 % interval to the standard deviation of a Gaussian.
 NINETY_PERCENT = 1 / 1.6448536269514722
 # Characters of a name that rules are tried on.
@@ -74,10 +72,7 @@ CONVENTIONS: dict[str, tuple[Rule, ...]] = {
         Rule(r"(w\d)(?:snr|rchi2|sat|flg|cc_map)", r"\1mpro", "flag"),
         Rule(r"(?:r|pa|n)_(?:2mass|allwise)", "", "identifier"),
     ),
-    "Chandra": (
-        Rule(r"(.+)_hilim(_[bsmhuw])?", r"\1\2", "high"),
-        Rule(r"(.+)_lolim(_[bsmhuw])?", r"\1\2", "low"),
-    ),
+    "Chandra": (Rule(r"(.+)_hilim(_[bsmhuw])?", r"\1\2", "high"), Rule(r"(.+)_lolim(_[bsmhuw])?", r"\1\2", "low")),
     "census": (
         Rule(r"m_(.+)", r"\1", "margin"),
         Rule(r"(.+)_moe", r"\1", "margin"),

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gaussguru._utils.types import Mixed
+
 if TYPE_CHECKING:
     from gaussguru._errors import Limits
     from gaussguru._utils.linalg import Array
 
-__all__ = ["LARGEST", "Bar", "Cells", "Columns"]
 
 # Beyond, squares overflow.
 LARGEST = 1e150
-# Cells of a table that one error lists, and characters of a name or text in it.
-MOST_CELLS, LONGEST = 20, 100
+# Cells of a table that one error lists.
+MOST_CELLS = 20
 # Number of columns with the errors of a feature, and the sign of each, by kind; None for a number of any sign.
 KINDS: dict[str, tuple[bool, ...]] = {
     "sigma": (True,),
@@ -31,6 +32,9 @@ KINDS: dict[str, tuple[bool, ...]] = {
     "bounds": (False, False),
 }
 REPLICATES = "replicates"
+# Treatments of features without value, and of values without error.
+MISSING = ("error", "drop", "mean", "unmeasured")
+MISSING_ERROR = ("refuse", "unmeasured", "exact")
 # Marks of a text column of limits.
 _MARKS = {"<": -1.0, "<=": -1.0, "≤": -1.0, ">": 1.0, ">=": 1.0, "≥": 1.0, "": 0.0, "=": 0.0, "~": 0.0}
 CODINGS = {
@@ -96,7 +100,7 @@ class Cells:
 
 def _short(name: Any) -> str:
     text = str(name)
-    return repr(text if len(text) <= LONGEST else text[: LONGEST - 3] + "...")
+    return repr(text if len(text) <= 100 else text[:97] + "...")
 
 
 class Sides(NamedTuple):
@@ -206,29 +210,32 @@ class Columns:
 
     def check(self) -> None:
         """Raise unless columns and settings go together; a file may say anything."""
-        known, names = set(self.values), [*self.numbers, *self.texts, *self.features]
-        bars = [(name, *bar) for name, bar in self.errors.items()]
-        levels = [*self.categories.values()]
+        known, names, levels = set(self.values), [*self.numbers, *self.texts, *self.features], self.categories.values()
         if (
             not all(isinstance(part, list) for part in (self.values, self.log, self.na, *levels))
-            or not all(isinstance(name, str) for name in [*names, *chain.from_iterable(levels)])
+            or not all(isinstance(name, str) for name in chain(names, *levels))
             or len(set(self.features)) < len(self.features)
             or not {*self.errors, *self.limits, *self.log} <= known
             or any(not known.issuperset(pair[:2]) or len(pair) != 3 for pair in self.correlations)
-            or any(
-                len(columns) != len(KINDS.get(kind, columns)) or kind not in {*KINDS, REPLICATES} or not columns
-                for _, kind, columns, _ in bars
-            )
-            or any(not isinstance(factor, int | float) or not 0 < factor < LARGEST for *_, factor in bars)
             or any(len(flag) != 2 or flag[1] not in CODINGS for flag in self.limits.values())
-            or any(len(set(part)) < max(2, len(part)) for part in levels)
-            or any(isinstance(cell, bool) or not isinstance(cell, int | float | str) for cell in self.na)
-            or self.missing not in ("error", "drop", "mean", "unmeasured")
-            or self.missing_error not in ("refuse", "unmeasured", "exact")
-            or (bool(self.errors or self.limits) and self.missing == "mean")
-            or (bool(self.correlations) and bool(self.limits))
+            or not self._has_right_settings
         ):
             raise ValueError("its columns are none that a model has")
+
+    @property
+    def _has_right_settings(self) -> bool:
+        """Whether errors, levels, numbers for no value and treatments are some that a model has."""
+        return (
+            all(len(bar.columns) == len(KINDS.get(bar.kind, bar.columns)) > 0 for bar in self.errors.values())
+            and {bar.kind for bar in self.errors.values()} <= {*KINDS, REPLICATES}
+            and all(isinstance(bar.factor, int | float) and 0 < bar.factor < LARGEST for bar in self.errors.values())
+            and all(len(set(part)) >= max(2, len(part)) for part in self.categories.values())
+            and all(isinstance(cell, int | float | str) and not isinstance(cell, bool) for cell in self.na)
+            and self.missing in MISSING
+            and self.missing_error in MISSING_ERROR
+            and not (self.missing == "mean" and (self.errors or self.limits))
+            and not (self.correlations and self.limits)
+        )
 
     @cached_property
     def _place(self) -> dict[str, int]:
@@ -256,7 +263,7 @@ class Columns:
         return any(bar.kind in ("sides", "bounds") for bar in self.errors.values())
 
     def measured(
-        self, numbers: Array, texts: Mapping[str, NDArray[Any]], cells: Cells, first: int = 0
+        self, numbers: Array, texts: Mapping[str, Mixed], cells: Cells, first: int = 0
     ) -> tuple[Array, Array | Limits | None]:
         """Return values of some rows and their errors: standard deviations, limits or covariances.
 
@@ -285,7 +292,7 @@ class Columns:
             return values, Limits(errors, limits)
         return values, self._covariances(errors, numbers, cells, first) if self.correlations else errors
 
-    def sides(self, numbers: Array, texts: Mapping[str, NDArray[Any]], cells: Cells, first: int = 0) -> Sides:
+    def sides(self, numbers: Array, texts: Mapping[str, Mixed], cells: Cells, first: int = 0) -> Sides:
         """Return values of some rows with their errors to either side, as :meth:`measured` does."""
         if none := [cell for cell in self.na if cell not in self.words]:
             numbers = np.where(np.isin(numbers, none), np.nan, numbers)
@@ -306,7 +313,7 @@ class Columns:
                     cells.add((limits != 0) & lost & ~np.isnan(values), names, limits, expected, first)
                     limits[lost] = 0.0
                 values[lost] = np.nan
-            values = self._logarithms(values, lower, upper, cells, first)
+            self._logarithms(values, lower, upper, cells, first)
         for name, levels in self.categories.items():
             places = {level: place for place, level in enumerate(levels)}
             column = np.array([None if text is None else str(text).strip() for text in texts[name]], dtype=object)
@@ -332,7 +339,7 @@ class Columns:
         return values, counts
 
     def _limits(
-        self, values: Array, numbers: Array, texts: Mapping[str, NDArray[Any]], cells: Cells, first: int
+        self, values: Array, numbers: Array, texts: Mapping[str, Mixed], cells: Cells, first: int
     ) -> Array | None:
         if not self.limits:
             return None
@@ -353,54 +360,50 @@ class Columns:
         return limits
 
     def _errors(
-        self,
-        values: Array,
-        numbers: Array,
-        counts: dict[str, Array],
-        limits: Array | None,
-        cells: Cells,
-        first: int,
+        self, values: Array, numbers: Array, counts: dict[str, Array], limits: Array | None, cells: Cells, first: int
     ) -> tuple[Array, Array]:
         """Return errors below and above the values, infinite where there is no value: one array where they agree."""
         upper = np.where(np.isnan(values), np.inf, 0.0)
         lower = upper.copy() if self.is_two_sided else upper
-        for name in self.errors.keys() & counts.keys() if counts else ():
-            if self.errors[name].kind == REPLICATES:
-                place = self._feature[name]
-                upper[:, place] = lower[:, place] = self.errors[name].factor / np.sqrt(counts[name])
+        for name, count in counts.items():
+            bar, place = self.errors.get(name), self._feature[name]
+            if bar is not None and bar.kind == REPLICATES:
+                upper[:, place] = lower[:, place] = bar.factor / np.sqrt(count)
         for kind, features, sides, factors in self._groups:
-            stated = [numbers[:, side] for side in sides]
-            known = ~np.isnan(values[:, features])
+            stated, known = [numbers[:, side] for side in sides], ~np.isnan(values[:, features])
+            flagged = np.zeros(known.shape, dtype=bool) if limits is None else limits[:, features] != 0
             for side, bars, signed in zip(sides, stated, KINDS[kind], strict=True):
                 names = [self.numbers[place] for place in side]
-                if signed:
-                    expected = "are nonnegative standard deviations" if kind in ("sigma", "sides") else "is nonnegative"
-                    cells.add((bars < 0) & known, names, bars, expected, first)
-                if self.missing == "unmeasured" and self.missing_error == "refuse":
-                    gone = np.isnan(bars) & known & (True if limits is None else limits[:, features] == 0)
-                    expected = (
-                        "is an error for every value: 0 if the value is exact, inf if it should not be used"
-                        + "; --missing-error says which for all" * cells.has_options
-                    )
-                    cells.add(gone, names, bars, expected, first)
+                self._check_stated(kind, names, bars, known, flagged, signed, cells, first)
             above, below = _deviations(kind, stated, values[:, features])
-            for end, bars, side in ((upper, above, sides[0]), (lower, below, sides[-1])):
+            for end, bars, side in ((upper, above, sides[0]), (lower, below, sides[-1]))[: 1 + (lower is not upper)]:
                 errors = np.where(np.isnan(bars), 0.0 if self.missing_error == "exact" else np.inf, np.abs(bars))
                 names = [self.numbers[place] for place in side]
                 if kind == "bounds":
-                    cells.add((bars < 0) & known, names, numbers[:, side], _BOUNDS[end is upper], first)
+                    expected = "is an upper end, above the value" if end is upper else "is a lower end, below the value"
+                    cells.add((bars < 0) & known, names, numbers[:, side], expected, first)
                 large = (errors > LARGEST) & np.isfinite(errors)
                 cells.add(large & known, names, errors, f"is at most {LARGEST:g}, or inf", first)
                 errors = np.where(large, np.inf, errors * factors)
-                if limits is not None:  # a limit without an error is sharp
-                    errors = np.where(np.isnan(bars) & (limits[:, features] != 0), 0.0, errors)
+                errors[np.isnan(bars) & flagged] = 0.0  # a limit without an error is sharp
                 end[:, features] = np.where(known, errors, np.inf)
-                if lower is upper:
-                    break
         return lower, upper
 
-    def _logarithms(self, values: Array, lower: Array | None, upper: Array | None, cells: Cells, first: int) -> Array:
-        """Return values with the logarithms of some, and put the errors of these into ``lower`` and ``upper``.
+    def _check_stated(
+        self, kind: str, names: list[str], bars: Array, known: NDArray[np.bool_], flagged: NDArray[np.bool_],
+        signed: bool, cells: Cells, first: int,
+    ) -> None:  # fmt: skip
+        """Note errors with a wrong sign, and values without an error."""
+        if signed:
+            expected = "are nonnegative standard deviations" if kind in ("sigma", "sides") else "is nonnegative"
+            cells.add((bars < 0) & known, names, bars, expected, first)
+        if self.missing == "unmeasured" and self.missing_error == "refuse":
+            expected = "is an error for every value: 0 if the value is exact, inf if it should not be used"
+            expected += "; --missing-error says which for all" * cells.has_options
+            cells.add(np.isnan(bars) & known & ~flagged, names, bars, expected, first)
+
+    def _logarithms(self, values: Array, lower: Array | None, upper: Array | None, cells: Cells, first: int) -> None:
+        """Take the logarithms of some values, and put their errors into ``lower`` and ``upper``.
 
         A positive quantity of mean x and standard deviation s has a logarithm of variance log(1 + (s / x)^2) if it is
         log-normal.
@@ -408,15 +411,12 @@ class Columns:
         for name in self.log:
             place = self._feature[name]
             column = values[:, place].copy()
-            wrong = (column <= 0)[:, np.newaxis]
-            cells.add(wrong, [name], column[:, np.newaxis], "is above 0, for a logarithm", first)
-            for errors in () if upper is None else (upper,) if lower is upper else (lower, upper):
-                assert errors is not None
-                errors[:, place] = np.where(
-                    np.isinf(errors[:, place]), np.inf, np.sqrt(np.log1p(np.square(errors[:, place] / column)))
-                )
+            cells.add(column[:, np.newaxis] <= 0, [name], column[:, np.newaxis], "is above 0, for a logarithm", first)
+            for errors in (upper,) if lower is upper else (lower, upper):
+                if errors is not None:
+                    logs = np.sqrt(np.log1p(np.square(errors[:, place] / column)))
+                    errors[:, place] = np.where(np.isinf(errors[:, place]), np.inf, logs)
             values[:, place] = np.log(column)
-        return values
 
     def _covariances(self, errors: Array, numbers: Array, cells: Cells, first: int) -> Array:
         """Return covariances of the errors of every row, (n_rows, n_features, n_features)."""
@@ -432,9 +432,6 @@ class Columns:
             shared = np.where(known & ~wrong, stated, 0.0) * np.where(known, errors[:, i], 0.0)
             covariances[:, i, j] = covariances[:, j, i] = shared * np.where(known, errors[:, j], 0.0)
         return covariances
-
-
-_BOUNDS = {True: "is an upper end, above the value", False: "is a lower end, below the value"}
 
 
 def _deviations(kind: str, stated: list[Array], values: Array) -> tuple[Array, Array]:

@@ -31,10 +31,8 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 
-from gaussguru._tables.files import FileLimits, TableError, quoted
+from gaussguru._tables.contents import FileLimits, TableError, quoted
 from gaussguru._tables.trees import replaced, with_trees, without_trees
-
-__all__ = ["CARD", "TRUSTED", "Archive", "ModelError", "pack"]
 
 CARD, SCHEMA = "gaussguru.json", "schema.json"
 # Levels of lists and dicts. Models of the command have at most 33; pipelines inside them add a few.

@@ -36,13 +36,12 @@ class Parquet(Batched):
             self._parquet.close(force=True)
         super().close()
 
-    def _read(self, columns: list[str], texts: list[str]) -> Iterator[Any]:
+    def _read(self, columns: list[str], texts: list[str]) -> Iterator[pa.RecordBatch]:
         """Yield record batches of columns, texts as codes: one that stands in many rows may be in the file once."""
         metadata = self._parquet.metadata
         self._parquet.close(force=True)
         self._parquet = pyarrow.parquet.ParquetFile(self._path, metadata=metadata, read_dictionary=texts, **BUFFERED)
-        rows = max(1, base.BLOCK // (8 * max(1, len(columns))))
-        yield from self._parquet.iter_batches(batch_size=rows, columns=columns)
+        yield from self._parquet.iter_batches(batch_size=base.rows_of(columns), columns=columns)
 
 
 class Feather(Batched):
@@ -63,33 +62,26 @@ class Feather(Batched):
                 claimed += max(size, 8 * rows * len(self.schema))
                 self._check_unpacked(claimed)
 
-    def _messages(self) -> Any:
+    def _messages(self) -> pa.NativeFile:
         """Return the file where its messages begin: a file has a stream in it."""
         file = pa.memory_map(self._path)
         file.seek(8 if file.read(6) == b"ARROW1" else 0)
         return file
 
-    def _read(self, columns: list[str], texts: list[str]) -> Iterator[Any]:
+    def _read(self, columns: list[str], texts: list[str]) -> Iterator[pa.RecordBatch]:
         options = pa.ipc.IpcReadOptions(included_fields=[self.schema.get_field_index(name) for name in columns])
         with self._messages() as file, pa.ipc.open_stream(file, options=options) as reader:
             for batch in reader:
                 batch.validate(full=True)  # its offsets are as the file has them
-                plain = [_as_string(batch.column(name)) for name in columns]
-                whole = pa.RecordBatch.from_arrays(plain, columns)
-                rows = max(1, base.BLOCK // (8 * max(1, len(columns))))
-                yield from (whole.slice(first, rows) for first in range(0, whole.num_rows, rows))
+                plain = pa.Table.from_arrays([_as_string(batch.column(name)) for name in columns], columns)
+                yield from plain.to_batches(max_chunksize=base.rows_of(columns))
 
 
-def _as_string(column: Any) -> Any:
+def _as_string(column: pa.Array) -> pa.Array:
     """Return texts of any width as strings, and other columns as they are."""
     kind = column.type
     wide = pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
     return pc.cast(column, pa.string()) if wide and not is_text(kind) else column
-
-
-# Fields of Arrow's tables in a message, by their numbers.
-HEADER_TYPE, HEADER, DATA, LENGTH, BUFFERS, COMPRESSION = 1, 2, 1, 0, 2, 3
-DICTIONARY, BATCH = 2, 3
 
 
 def _claims(message: Any) -> tuple[int, int]:
@@ -98,16 +90,18 @@ def _claims(message: Any) -> tuple[int, int]:
     Arrow believes the size that stands before each packed buffer, and has no function that returns it.
     """
     data, body = memoryview(message.metadata), message.body
+    # Fields by their numbers: of a message 1 (the kind of its header) and 2 (the header); of a dictionary 1 (a batch);
+    # of a batch 0 (its length), 2 (buffers) and 3 (compression). The kind 2 is a dictionary, 3 a batch.
     root = struct.unpack_from("<I", data)[0]
-    header, kind = _field(data, root, HEADER), _field(data, root, HEADER_TYPE)
-    if not header or not kind or data[kind] not in (DICTIONARY, BATCH) or body is None:
+    header, kind = _field(data, root, 2), _field(data, root, 1)
+    if not header or not kind or data[kind] not in (2, 3) or body is None:
         return 0, 0
     batch = _followed(data, header)
-    if data[kind] == DICTIONARY:
-        batch = _followed(data, _field(data, batch, DATA))
-    length, buffers = _field(data, batch, LENGTH), _field(data, batch, BUFFERS)
+    if data[kind] == 2:
+        batch = _followed(data, _field(data, batch, 1))
+    length, buffers = _field(data, batch, 0), _field(data, batch, 2)
     rows = struct.unpack_from("<q", data, length)[0] if length else 0
-    if not buffers or not _field(data, batch, COMPRESSION):
+    if not buffers or not _field(data, batch, 3):
         return rows, body.size
     vector, packed, size = _followed(data, buffers), memoryview(body), 0
     for place in range(struct.unpack_from("<I", data, vector)[0]):

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +33,11 @@ BLOCK = 1 << 22
 NO_VALUE = [*pyarrow.csv.ConvertOptions().null_values, "<NA>", "...", "\u2026"]
 # Rows, and bytes of them, of which a table of another format shows what its columns hold.
 PEEK_ROWS, PEEK_BYTES = 100_000, 1 << 26
-# Columns that are compared with a name that is not there, and the longest of them: the comparison is quadratic in it.
-NEAR_NAMES, NEAR_LENGTH = 10_000, 100
+
+
+def rows_of(columns: Sequence[str]) -> int:
+    """Return the number of rows that are passed on together."""
+    return max(1, BLOCK // (8 * max(1, len(columns))))
 
 
 def column_of(table: str, name: str) -> str:
@@ -79,10 +83,17 @@ class TableReader(ABC):
                     values[:, place] = self._numbers(part.column(name), name, none, cells, first)
                 first += part.num_rows
                 if not cells.count:
-                    yield values, {name: _decoded(part.column(name)) for name in others}
+                    columns = {name: part.column(name) for name in others}
+                    yield (
+                        values,
+                        {
+                            name: column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+                            for name, column in columns.items()
+                        },
+                    )
         cells.check()
 
-    def _numbers(self, column: Any, name: str, none: Any, cells: Cells, first: int) -> Any:
+    def _numbers(self, column: pa.Array, name: str, none: pa.Array, cells: Cells, first: int) -> Any:
         """Return the numbers of a column, of rows from number ``first`` on; note cells that are no numbers."""
         if not is_text(column.type):
             return pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
@@ -91,12 +102,12 @@ class TableReader(ABC):
 
     _truths: Collection[str] = ()
 
-    def _batches(self, numbers: list[str], others: list[str]) -> Iterator[Any]:
+    def _batches(self, numbers: list[str], others: list[str]) -> Iterator[pa.RecordBatch]:
         """Yield record batches of columns, null where there is no value; others may come as codes."""
         raise NotImplementedError
 
     @abstractmethod
-    def peek(self, words: Sequence[str] = ()) -> Any:
+    def peek(self, words: Sequence[str] = ()) -> pa.Table:
         """Return an Arrow table of the first rows, which ``parts`` yields again; to be asked for before ``parts``.
 
         Columns with a name are int64, float64, bool or string, and null where there is no value. Rows that cannot be
@@ -139,7 +150,7 @@ class Batched(TableReader):
 
     title: str
     _n_rows = _n_read = 0
-    schema: Any
+    schema: pa.Schema
     # What is raised for a damaged file: a ValueError is text that is not in UTF-8.
     damage: tuple[type[Exception], ...] = (pa.ArrowException, OSError, ValueError)
 
@@ -166,7 +177,7 @@ class Batched(TableReader):
         """Open the file at the path: set the schema, and check the size that it claims."""
 
     @abstractmethod
-    def _read(self, columns: list[str], texts: list[str]) -> Iterator[Any]:
+    def _read(self, columns: list[str], texts: list[str]) -> Iterator[pa.RecordBatch]:
         """Yield record batches of columns; ``texts`` may come as codes."""
 
     @contextmanager
@@ -199,7 +210,7 @@ class Batched(TableReader):
             return int(wanted[:9]) - 1
         raise TableError(f"{self.name} has no table {quoted(wanted)} for --table; there are {listed}")
 
-    def _batches(self, numbers: list[str], others: list[str]) -> Iterator[Any]:
+    def _batches(self, numbers: list[str], others: list[str]) -> Iterator[pa.RecordBatch]:
         kinds = {name: self.schema.field(name).type for name in numbers}
         wrong = [name for name, kind in kinds.items() if not (is_number(kind) or is_text(kind))]
         if wrong:
@@ -218,7 +229,7 @@ class Batched(TableReader):
                 self._check_unpacked(unpacked)
                 yield batch
 
-    def peek(self, words: Sequence[str] = ()) -> Any:
+    def peek(self, words: Sequence[str] = ()) -> pa.Table:
         fields = [field for field in self.schema if field.name]
         flat = [field.name for field in fields if not pa.types.is_nested(field.type)]
         texts = [field.name for field in fields if is_text(field.type)]
@@ -241,10 +252,12 @@ class Batched(TableReader):
 COMMA = "is it a decimal comma? Then give --decimal ,"
 # Texts of numbers, with a point and with a comma.
 NUMBER = r"[-+]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|(?i:inf|infinity|nan|nan\(\w*\)))"
-_WITH_COMMA = r"\s*[-+]?\d*,\d+\s*"
+DECIMAL_COMMA = re.compile(r"\s*[-+]?\d*,\d+\s*")
 
 
-def numbers_of(texts: Any, decimal: str = ".", *, truths: bool = False) -> tuple[Any, NDArray[np.bool_] | None]:
+def numbers_of(
+    texts: pa.Array, decimal: str = ".", *, truths: bool = False
+) -> tuple[pa.Array, NDArray[np.bool_] | None]:
     """Return the numbers that texts without blanks stand for, and where a text is no number; None for that if all are.
 
     ``truths`` says that these are true and false.
@@ -253,28 +266,25 @@ def numbers_of(texts: Any, decimal: str = ".", *, truths: bool = False) -> tuple
     if decimal != ".":
         plain = pc.replace_substring(pc.replace_substring(plain, ".", "?"), decimal, ".")
     kinds = (pa.bool_(), pa.float64()) if truths else (pa.float64(),)
+
+    def cast(column: pa.Array) -> pa.Array:
+        return reduce(pc.cast, kinds, column)
+
     try:
-        return _cast(plain, kinds), None
+        return cast(plain), None
     except pa.ArrowInvalid:
         is_one = pc.match_substring_regex(plain, r"^(?i:true|false|0|1)$" if truths else f"^{NUMBER}$")
         wrong = pc.invert(is_one).fill_null(False).to_numpy(zero_copy_only=False)
-        return _cast(pc.if_else(is_one, plain, None), kinds), wrong
+        return cast(pc.if_else(is_one, plain, None)), wrong
 
 
-def _cast(column: Any, kinds: Iterable[Any]) -> Any:
-    for kind in kinds:
-        column = pc.cast(column, kind)
-    return column
-
-
-def plain_kinds(table: Any, words: Sequence[str] = ()) -> Any:
+def plain_kinds(table: pa.Table, words: Sequence[str] = ()) -> pa.Table:
     """Return a table of int64, float64, bool and string columns, null where there is no value."""
     none = pa.array([*NO_VALUE, *words])
-    columns = (_plain_kind(column, none) for column in table.columns)
-    return pa.table(dict(zip(table.column_names, columns, strict=True)))
+    return pa.table([_plain_kind(column, none) for column in table.columns], table.column_names)
 
 
-def _plain_kind(column: Any, none: Any) -> Any:
+def _plain_kind(column: pa.Array, none: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_boolean(kind):
         return column
@@ -291,34 +301,30 @@ def _plain_kind(column: Any, none: Any) -> Any:
 
 
 def listed_numbers(
-    column: Any, name: str, none: Any, cells: Cells, first: int, decimal: str, *, truths: bool = False
-) -> Any:
+    column: pa.Array, name: str, none: pa.Array, cells: Cells, first: int, decimal: str, *, truths: bool = False
+) -> pa.Array:
     """Return the numbers of a column of texts, of rows from number ``first`` on; note cells that are no numbers."""
     trimmed = pc.utf8_trim_whitespace(pc.cast(column, pa.string()))
     texts = pc.if_else(pc.is_in(trimmed, value_set=none), None, trimmed)
     numbers, wrong = numbers_of(texts, decimal, truths=truths)
     if wrong is not None:
         shown = np.array(texts.to_pylist(), dtype=object)[:, np.newaxis]
-        is_comma = decimal == "." and re.fullmatch(_WITH_COMMA, shown[np.argmax(wrong), 0])
+        is_comma = decimal == "." and DECIMAL_COMMA.fullmatch(shown[np.argmax(wrong), 0])
         remedy = COMMA if is_comma else "mend the cells, or leave the column out of the fit with --drop {}"
         cells.add(wrong[:, np.newaxis], [name], shown, f"is a number; {remedy}", first)
     return numbers
 
 
-def is_number(kind: Any) -> bool:
+def is_number(kind: pa.DataType) -> bool:
     kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
     return any(is_kind(kind) for is_kind in kinds)
 
 
-def is_text(kind: Any) -> bool:
+def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
-def _decoded(column: Any) -> Any:
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-
-
-def row_sizes(batch: Any, numbers: list[str], others: list[str]) -> Array:
+def row_sizes(batch: pa.RecordBatch, numbers: list[str], others: list[str]) -> Array:
     """Return the bytes of every row: 8 for a number, and those of texts as they are without codes for them."""
     sizes = np.full(batch.num_rows, 8.0 * max(1, len(numbers) + len(others)))
     for name in others:
@@ -332,7 +338,7 @@ def row_sizes(batch: Any, numbers: list[str], others: list[str]) -> Array:
     return sizes
 
 
-def _pieces(batch: Any, numbers: list[str], others: list[str]) -> Iterator[Any]:
+def _pieces(batch: pa.RecordBatch, numbers: list[str], others: list[str]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a batch in pieces of about ``BLOCK`` bytes."""
     cuts = np.flatnonzero(np.diff(np.cumsum(row_sizes(batch, numbers, others)) // BLOCK)) + 1
     for first, last in itertools.pairwise([0, *cuts.tolist(), batch.num_rows]):
@@ -351,8 +357,11 @@ def check_names(table: TableReader) -> None:
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """Return the name that is meant, perhaps, where there is no such name."""
-    candidates = (name for name in islice(names, NEAR_NAMES) if len(name) <= NEAR_LENGTH)
+    """Return the name that is meant, perhaps, where there is no such name.
+
+    The comparison is quadratic in the length of the names: long ones, and those after many others, are left out.
+    """
+    candidates = (name for name in islice(names, 10_000) if len(name) <= 100)
     lower = {candidate.lower(): candidate for candidate in reversed(list(candidates))}
-    found = difflib.get_close_matches(name[:NEAR_LENGTH].lower(), lower, n=1, cutoff=0.5)
+    found = difflib.get_close_matches(name[:100].lower(), lower, n=1, cutoff=0.5)
     return lower[found[0]] if found else None

@@ -10,11 +10,11 @@ import os
 import re
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import date, datetime, time
 from itertools import islice
-from typing import Any
+from typing import IO, Any
 from xml.parsers import expat
 
 import numpy as np
@@ -24,12 +24,8 @@ from gaussguru._tables import base
 from gaussguru._tables.base import NO_VALUE, Batched
 from gaussguru._tables.contents import TableError, quoted, shortened
 
-__all__ = ["Excel", "Fits", "VoTable", "extra"]
-
-# Bytes of a file that is read as a whole, and of a part of a workbook of which a tree is made, 20 times as large.
-WHOLE, TREE = 1 << 30, 1 << 23
-# Rows that a sheet may have.
-SHEET_ROWS = 1 << 20
+# Bytes of a file that is read as a whole.
+WHOLE = 1 << 30
 
 
 def extra(module: str, title: str, name: str) -> Any:
@@ -80,7 +76,7 @@ class Fits(_Foreign):
         self.schema = pa.schema(list(zip(names, map(self._kind, range(len(names))), strict=True)))
         self._rows = max(1, base.BLOCK // max(1, width))
 
-    def _kind(self, place: int) -> Any:
+    def _kind(self, place: int) -> pa.DataType:
         """Return the Arrow type of a column; a list stands for arrays and complex numbers."""
         column = self._fields[place]
         letter = re.sub("[^A-Z]", "", str(column.format))[:1]
@@ -91,13 +87,13 @@ class Fits(_Foreign):
             return pa.list_(pa.float64())
         return pa.string() if letter == "A" else pa.from_numpy_dtype(values.dtype.newbyteorder("="))
 
-    def _read(self, columns: list[str], texts: list[str]) -> Iterator[Any]:
+    def _read(self, columns: list[str], texts: list[str]) -> Iterator[pa.RecordBatch]:
         places = [self.schema.get_field_index(name) for name in columns]
         for first in range(0, self._n_rows, self._rows):
             part = self._data[first : first + self._rows]
             yield pa.RecordBatch.from_arrays([self._values(part, place) for place in places], columns)
 
-    def _values(self, part: Any, place: int) -> Any:
+    def _values(self, part: np.recarray[Any, Any], place: int) -> pa.Array:
         """Return the values of a column in some rows, null where there is none."""
         kind, null = self.schema.types[place], self._fields[place].null
         raw = np.asarray(np.recarray.field(part, place))
@@ -120,7 +116,7 @@ class Fits(_Foreign):
         super().close()
 
 
-def _texts(words: Any) -> Any:
+def _texts(words: Iterable[Any]) -> pa.Array:
     """Return texts without blanks around them, null where nothing is left."""
     stripped = [str(word).strip() for word in words]
     return pa.array(stripped, pa.string(), mask=np.array([not word for word in stripped], dtype=bool))
@@ -129,7 +125,7 @@ def _texts(words: Any) -> Any:
 class _Whole(_Foreign):
     """A table that is read as a whole."""
 
-    _table: Any
+    _table: pa.Table
 
     def _open(self) -> None:
         size = os.path.getsize(self._path)
@@ -141,12 +137,11 @@ class _Whole(_Foreign):
         self._table = self._whole()
         self.schema, self._n_rows = self._table.schema, self._table.num_rows
 
-    def _whole(self) -> Any:
+    def _whole(self) -> pa.Table:
         raise NotImplementedError
 
-    def _read(self, columns: list[str], texts: list[str]) -> Iterator[Any]:
-        rows = max(1, base.BLOCK // (8 * max(1, len(columns))))
-        yield from self._table.select(columns).to_batches(max_chunksize=rows)
+    def _read(self, columns: list[str], texts: list[str]) -> Iterator[pa.RecordBatch]:
+        yield from self._table.select(columns).to_batches(max_chunksize=base.rows_of(columns))
 
 
 class VoTable(_Whole):
@@ -154,17 +149,18 @@ class VoTable(_Whole):
 
     title = "VOTable"
 
-    def _whole(self) -> Any:
+    def _whole(self) -> pa.Table:
         votable = extra("astropy.io.votable", self.title, "astro")
         scan = _Scan(self.name)
         with open(self._path, "rb") as file:
             scan.read(file)
-            self._limits.check_columns(self.name, "", scan.n_fields)
+            self._limits.check_columns(self.name, "", max(scan.counts, default=0))
             self._check_unpacked(scan.claimed)
             with_fields = [place for place, count in enumerate(scan.counts) if count]
             which = with_fields[self._choose([scan.names[place] for place in with_fields])]
             file.seek(0)
-            for lost in _LOST:
+            # After these a value is replaced: no number, no value of its type, too long, out of range.
+            for lost in ("W30", "W31", "W46", "W51"):
                 warnings.simplefilter("error", getattr(votable.exceptions, lost))
             parsed = votable.parse(file, table_number=which, verify="warn", invalid="exception")
         table = parsed.get_first_table()
@@ -193,11 +189,7 @@ class VoTable(_Whole):
             )
 
 
-# Warnings of astropy after which a value is replaced: no number, no value of its type, too long, out of range.
-_LOST = ("W30", "W31", "W46", "W51")
-
-
-def _votable_values(table: Any, field: Any) -> Any:
+def _votable_values(table: Any, field: Any) -> pa.Array:
     """Return the values of a field, null where there is none, and empty lists in place of arrays."""
     values, mask = table.array.data[field.ID], np.asarray(table.array.mask[field.ID])
     if values.dtype.kind in "OUS" and field.datatype in ("char", "unicodeChar") and values.ndim == 1:
@@ -215,18 +207,13 @@ class _Scan:
         self.streams: dict[int, tuple[str, int]] = {}
         self._rows, self.n_claimed, self._serialisation, self._in_stream = list[int](), list[int](), "", False
 
-    def read(self, file: Any) -> None:
+    def read(self, file: IO[bytes]) -> None:
         """Look through a file; raise if it refers to others."""
         parser = expat.ParserCreate()
         parser.StartDoctypeDeclHandler = self._refuse_doctype
         parser.StartElementHandler, parser.EndElementHandler = self._start, self._end
         parser.CharacterDataHandler, parser.buffer_text = self._text, True
         parser.ParseFile(file)
-
-    @property
-    def n_fields(self) -> int:
-        """The most fields of a table."""
-        return max(self.counts, default=0)
 
     @property
     def claimed(self) -> int:
@@ -283,7 +270,7 @@ class Excel(_Whole):
 
     title = "Excel"
 
-    def _whole(self) -> Any:
+    def _whole(self) -> pa.Table:
         openpyxl = extra("openpyxl", self.title, "excel")
         self._check_archive()
         with open(self._path, "rb") as file:
@@ -305,10 +292,8 @@ class Excel(_Whole):
                 if not entry.filename.endswith((".xml", ".rels")):
                     continue
                 is_streamed = entry.filename.startswith("xl/worksheets/sheet") or "sharedStrings" in entry.filename
-                if not is_streamed and entry.file_size > TREE:
-                    raise TableError(
-                        f"{self.name}: {shortened(entry.filename)} in it has more than {TREE / 1e6:.0f} MB"
-                    )
+                if not is_streamed and entry.file_size > 1 << 23:  # a tree of it is 20 times as large
+                    raise TableError(f"{self.name}: {shortened(entry.filename)} in it has more than 8 MB")
                 with archive.open(entry) as part:
                     _check_prolog(self.name, part)
 
@@ -323,7 +308,7 @@ class Excel(_Whole):
                 return names[: max(place for place, name in enumerate(names) if name) + 1], number
         return [], 0
 
-    def _columns(self, sheet: Any) -> tuple[Any, bool]:
+    def _columns(self, sheet: Any) -> tuple[pa.Table, bool]:
         """Return the columns of a sheet, without empty rows, and whether a cell of the others is empty."""
         names, number = self._header(sheet)
         self._limits.check_columns(self.name, "", len(names))
@@ -334,8 +319,8 @@ class Excel(_Whole):
         for place, row in enumerate(sheet.iter_rows(number + 1, max_col=len(names), values_only=True), start=1):
             if place % 1000 == 0:
                 self._check_unpacked(8 * place * len(names))
-            if number + place > SHEET_ROWS:
-                raise TableError(f"{self.name} has more than {SHEET_ROWS} rows in sheet {quoted(sheet.title)}")
+            if number + place > 1 << 20:
+                raise TableError(f"{self.name} has more than {1 << 20} rows in sheet {quoted(sheet.title)}")
             if any(cell is not None for cell in row):
                 has_gaps = has_gaps or None in row
                 for column, cell in zip(cells, row, strict=True):
@@ -345,7 +330,7 @@ class Excel(_Whole):
         columns = [self._column(name, column) for name, column in zip(names, cells, strict=True)]
         return pa.Table.from_arrays(columns, names), has_gaps
 
-    def _column(self, name: str, cells: list[Any]) -> Any:
+    def _column(self, name: str, cells: list[Any]) -> pa.Array:
         """Return the cells of a column as one type: numbers, also if written as text, truth values, or texts."""
         kinds = {type(cell) for cell in cells} - {type(None)}
         texts = {cell for cell in cells if isinstance(cell, str)}
@@ -383,23 +368,14 @@ def _written(cell: Any) -> str:
     return "" if cell is None else cell.isoformat() if isinstance(cell, datetime | date | time) else str(cell)
 
 
-class _RootFoundError(Exception):
-    """The root of a document begins: there is no document type any more."""
-
-
-def _check_prolog(name: str, file: Any) -> None:
+def _check_prolog(name: str, file: IO[bytes]) -> None:
     """Raise if an XML document has a document type."""
-
-    def stop(*_: Any) -> None:
-        raise _RootFoundError
 
     def refuse(*_: Any) -> None:
         raise TableError(f"{name} has a document type in it, which may define entities")
 
     parser = expat.ParserCreate()
-    parser.StartElementHandler, parser.StartDoctypeDeclHandler = stop, refuse
-    try:
-        for part in iter(lambda: file.read(1 << 12), b""):
-            parser.Parse(part)
-    except _RootFoundError:
-        return
+    roots: list[str] = []
+    parser.StartElementHandler, parser.StartDoctypeDeclHandler = lambda tag, _: roots.append(tag), refuse
+    while not roots and (part := file.read(1 << 12)):
+        parser.Parse(part)

@@ -16,22 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = [
-    "WORKBOOK",
-    "ByteStream",
-    "Decoded",
-    "FileLimits",
-    "TableError",
-    "Unpacked",
-    "open_stream",
-    "quoted",
-    "shortened",
-]
-
-# Columns that a table may have unless it is told otherwise. Arrow takes 7 kB for each column of CSV: 400 MB for 60,000,
-# which are more than the 54,675 probes of the widest common gene chips. An index of libsvm costs 100 bytes; large
-# collections of texts have a million.
-COLUMNS, INDICES = 60_000, 2_000_000
 # Largest ratio of unpacked to packed bytes, for files that unpack to more than ``FileLimits.unpacked``. Numbers are
 # packed to a third or a tenth, zeros and few ones to a fiftieth; gzip packs nothing but zeros to a thousandth.
 EXPANSION = 100
@@ -72,7 +56,9 @@ class FileLimits:
 
     def check_columns(self, name: str, format: str, count: int) -> None:
         """Raise if a table has more columns than it may."""
-        most = self.columns or (INDICES if format == "libsvm" else COLUMNS)
+        # Arrow takes 7 kB for each column of CSV: 400 MB for 60,000, more than the 54,675 probes of the widest common
+        # gene chips. An index of libsvm costs 100 bytes; large collections of texts have a million.
+        most = self.columns or (2_000_000 if format == "libsvm" else 60_000)
         if count > most:
             what = "an index beyond" if format == "libsvm" else "more columns than"
             raise TableError(f"{name} has {what} {most}; --max-columns allows for more")
@@ -204,9 +190,10 @@ class Decoded(Unpacked):
         super().__init__(io.BufferedReader(below, LOOK), below, limits)
         self._notes, self._is_ascii = notes, True
         head = below.look(LOOK)
-        wide = next((name for bom, name in _BOMS.items() if head.startswith(bom)), "")
-        if not wide and b"\0" in head:
-            wide = next((name for name, zeros in _WIDE.items() if len(head) > 3 and not any(head[zeros])), "")
+        wide = "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else ""
+        if not wide and b"\0" in head and len(head) > 3:  # letters that are ASCII have every second byte 0
+            wide = "utf-16-be" if not any(head[:200:2]) else ""
+            wide = "utf-16-le" if not any(head[1:200:2]) else wide
         if wide:
             notes.append(f"{self.name} is read as UTF-16")
         self._encoding = wide or "utf-8-sig"
@@ -236,11 +223,6 @@ class Decoded(Unpacked):
         return text
 
 
-_BOMS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-# Where UTF-16 has zeros: letters that are ASCII have every second byte 0.
-_WIDE = {"utf-16-le": slice(1, 200, 2), "utf-16-be": slice(0, 200, 2)}
-
-
 def shortened(value: Any, length: int = 40) -> str:
     """Return a value as text, without the end of a long one."""
     text = str(value)
@@ -252,7 +234,6 @@ def quoted(name: str) -> str:
     return repr(shortened(name, 100))
 
 
-WORKBOOK = "xl/workbook.xml"
 _PACKERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.BZ2File, b"\xfd7zXZ\0": lzma.LZMAFile}
 
 
@@ -280,7 +261,7 @@ def _only_entry(stream: ByteStream) -> Any:
     """Return the file that a zip archive has, opened; None of a workbook."""
     try:
         archive = zipfile.ZipFile(stream.stored())
-        if WORKBOOK in archive.namelist():
+        if "xl/workbook.xml" in archive.namelist():
             return archive.close()
         entries = [each for each in archive.namelist() if not each.endswith("/") and not each.startswith("__MACOSX/")]
         if len(entries) == 1:

@@ -15,10 +15,8 @@ from gaussguru._tables import base
 from gaussguru._tables.base import NO_VALUE, TableReader, check_names, plain_kinds
 from gaussguru._tables.catalogues import extra
 from gaussguru._tables.contents import LOOK, ByteStream, Decoded, FileLimits, TableError
+from gaussguru._utils.types import Record
 
-SEPARATORS = ",;\t|"
-# Bytes of the header of ECSV, whose parser takes a second for half a million.
-YAML = 1 << 20
 # Bytes of the first rows of CSV that are looked at to find out what its columns hold.
 SAMPLE = 1 << 22
 
@@ -47,13 +45,13 @@ class Csv(TableReader):
         head, _ = _first_lines(name, stream, limits.line)
         if not head.strip():
             raise TableError(f"{name} is empty; a header with the names of the columns is expected")
-        if found := _SEPARATOR_LINE.match(head):  # of Excel
+        if found := re.match(rb"(?i)\s*+sep=([\x20-\x7e\t])[\r\n]+", head):  # of Excel
             sep = sep or found[1].decode()
             stream.read(found.end())
             head, _ = _first_lines(name, stream, limits.line)
         line = next((line for line in io.StringIO(head.decode(), newline=None) if line.strip()), "")
         bare = re.sub(r'"[^"]*"', "", line)
-        self.sep = sep or about.get("delimiter", " " if about else None) or max(SEPARATORS, key=bare.count)
+        self.sep = sep or about.get("delimiter", " " if about else None) or max(",;\t|", key=bare.count)
         if self.sep == decimal:
             raise TableError(f"{name}: the fields cannot be separated by the decimal point {decimal!r}; give --sep")
         limits.check_columns(name, "csv", bare.count(self.sep) + 1)
@@ -111,7 +109,7 @@ class Csv(TableReader):
         self.notes.append(f"{self.name}: the names of the columns are those in its last comment")
         return [""] * len(names)
 
-    def _batches(self, numbers: list[str], others: list[str]) -> Iterator[Any]:
+    def _batches(self, numbers: list[str], others: list[str]) -> Iterator[pa.RecordBatch]:
         if not self._has_rows:
             return
         places = {name: place for place, name in enumerate(self.columns)}
@@ -124,7 +122,7 @@ class Csv(TableReader):
         except pa.ArrowInvalid as error:
             raise TableError(self._explain(str(error))) from None
 
-    def _options(self, kinds: dict[str, Any], block: int, wrong: str, **conversion: Any) -> dict[str, Any]:
+    def _options(self, kinds: Record, block: int, wrong: str, **conversion: Any) -> Record:
         """Return options of Arrow for columns of these kinds; ``wrong`` is for rows with another number of fields."""
         # Columns without a name are not asked for, but need one each.
         names = [name or f"\0{place}" for place, name in enumerate(self.columns)]
@@ -147,18 +145,18 @@ class Csv(TableReader):
         """Bytes that are parsed together: a row may begin in one block and end in the next, not in a third."""
         return max(base.BLOCK, self._limits.line)
 
-    def peek(self, words: Sequence[str] = ()) -> Any:
+    def peek(self, words: Sequence[str] = ()) -> pa.Table:
         head = self._stream.look(SAMPLE)
         head = _whole_rows(head) if len(head) == SAMPLE else head
         if not self._has_rows:
             return plain_kinds(pa.table({name: pa.nulls(0) for name in filter(None, self.columns)}))
-        kinds: dict[str, Any] = dict(self._kinds)
+        kinds: Record = dict(self._kinds)
         shown = self._first_rows(head, kinds, words)
         # Arrow makes times of texts, too.
         kinds |= {field.name: pa.string() for field in shown.schema if pa.types.is_temporal(field.type)}
         return plain_kinds(self._first_rows(head, kinds, words) if kinds else shown, words)
 
-    def _first_rows(self, head: bytes, kinds: dict[str, Any], words: Sequence[str]) -> Any:
+    def _first_rows(self, head: bytes, kinds: Record, words: Sequence[str]) -> pa.Table:
         conversion = {"include_columns": [name for name in self.columns if name], "strings_can_be_null": True}
         conversion["null_values"] = [*NO_VALUE, *self._blanks, *words]
         try:
@@ -183,15 +181,12 @@ class Csv(TableReader):
         return f"{self.name} cannot be read as CSV: {message}"
 
 
-_SEPARATOR_LINE = re.compile(rb"(?i)\s*+sep=([\x20-\x7e\t])[\r\n]+")
-
-
 def _take_comments(name: str, stream: ByteStream, longest: int) -> bytes:
     """Read the lines above the header that begin with #, and return them."""
     taken, size = bytearray(), LOOK
     while size <= 2 * longest and len(taken) <= longest:
         head = stream.look(size)
-        if found := _COMMENTS.match(head):
+        if found := re.match(rb"(?:\s*+#[^\r\n]*+[\r\n])+", head):
             taken += stream.read(found.end()) or b""
         elif len(head) == size and head.lstrip().startswith(b"#"):
             size *= 2
@@ -202,15 +197,12 @@ def _take_comments(name: str, stream: ByteStream, longest: int) -> bytes:
     )
 
 
-_COMMENTS = re.compile(rb"(?:\s*+#[^\r\n]*+[\r\n])+")
-
-
-def _ecsv_header(name: str, comments: bytes) -> dict[str, Any]:
+def _ecsv_header(name: str, comments: bytes) -> Record:
     """Return what the comments of ECSV say of its columns; nothing of other files."""
     if not comments.startswith(b"# %ECSV"):
         return {}
-    if len(comments) > YAML:
-        raise TableError(f"{name} has an ECSV header of more than {YAML / 1e6:g} MB; write FITS, Parquet or CSV")
+    if len(comments) > 1 << 20:  # the parser takes two seconds for these
+        raise TableError(f"{name} has an ECSV header of more than {(1 << 20) / 1e6:g} MB; write FITS, Parquet or CSV")
     meta = extra("astropy.table.meta", "ECSV", "astro")
     try:
         about = dict(meta.get_header_from_yaml([line[2:] for line in comments.decode().splitlines()]))
@@ -226,8 +218,7 @@ def _first_lines(name: str, stream: ByteStream, longest: int) -> tuple[bytes, bo
     """Return the first lines of CSV, whole ones, the same however they arrive, and whether these are all."""
     size = LOOK
     while len(head := stream.look(size)) == size:
-        blank = size - len(head.lstrip())
-        if _THREE_LINES.match(head, blank):
+        if re.match(rb"(?:[^\r\n]*+[\r\n]++){2}[^\r\n]*+[\r\n]", head.lstrip()):
             return head[: max(head.rfind(b"\n"), head.rfind(b"\r")) + 1], False
         if size > 2 * longest:
             raise TableError(
@@ -236,9 +227,6 @@ def _first_lines(name: str, stream: ByteStream, longest: int) -> tuple[bytes, bo
             )
         size *= 2
     return head, True
-
-
-_THREE_LINES = re.compile(rb"(?:[^\r\n]*+[\r\n]++){2}[^\r\n]*+[\r\n]")
 
 
 def _whole_rows(text: bytes) -> bytes:

@@ -24,30 +24,12 @@ import pyarrow.parquet
 
 from gaussguru._tables import base
 from gaussguru._tables.arrow import Feather, Parquet
-from gaussguru._tables.base import NO_VALUE, Batched, TableReader, column_of, nearest
+from gaussguru._tables.base import Batched, TableReader
 from gaussguru._tables.catalogues import Excel, Fits, VoTable
-from gaussguru._tables.contents import ByteStream, FileLimits, TableError, Unpacked, open_stream, quoted
+from gaussguru._tables.contents import ByteStream, FileLimits, TableError, Unpacked, open_stream
 from gaussguru._tables.delimited import Csv
 from gaussguru._utils.files import replacing
-
-__all__ = [
-    "FORMATS",
-    "NO_VALUE",
-    "FileLimits",
-    "Libsvm",
-    "TableError",
-    "TableReader",
-    "check_writable",
-    "column_of",
-    "files_of",
-    "format_of",
-    "nearest",
-    "open_table",
-    "quoted",
-    "write_tables",
-    "writing",
-    "written_format",
-]
+from gaussguru._utils.types import Record
 
 # Formats, and how the names of their files end; anything else is read as CSV.
 FORMATS = {
@@ -59,7 +41,6 @@ FORMATS = {
     "votable": (".vot", ".votable"),
     "excel": (".xlsx", ".xlsm"),
 }
-PACKED = (".gz", ".bz2", ".xz", ".zip")
 _READERS: dict[str, type[Batched]] = {
     "parquet": Parquet, "feather": Feather, "fits": Fits, "votable": VoTable, "excel": Excel,
 }  # fmt: skip
@@ -86,9 +67,7 @@ class Libsvm(TableReader):
         super().__init__(name, stream, limits)
         self.columns = []
 
-    def parts(
-        self, numbers: list[str], others: list[str], words: Sequence[str] = ()
-    ) -> Iterator[tuple[Any, dict[str, Any]]]:
+    def parts(self, numbers: list[str], others: list[str], words: Sequence[str] = ()) -> Iterator[tuple[Any, Record]]:
         """Yield parts, with all features that occur in them if none is asked for."""
         from sklearn.datasets import load_svmlight_file  # noqa: PLC0415  takes half a second
 
@@ -108,7 +87,7 @@ class Libsvm(TableReader):
                 self._limits.check_columns(self.name, "libsvm", X.shape[1] - 1)
             yield X, {name: pa.array(y) for name in others}
 
-    def peek(self, words: Sequence[str] = ()) -> Any:
+    def peek(self, words: Sequence[str] = ()) -> pa.Table:
         """Return an empty table: features have no names."""
         return pa.table({})
 
@@ -140,7 +119,7 @@ def _chosen(X: Any, wanted: Any) -> Any:
 def format_of(path: str) -> str:
     """Return the format that the name of a file stands for."""
     stem = path.lower()
-    for end in PACKED:
+    for end in (".gz", ".bz2", ".xz", ".zip"):
         stem = stem.removesuffix(end)
     return next((name for name, ends in FORMATS.items() if stem.endswith(ends)), "csv")
 
@@ -263,7 +242,7 @@ def writing(path: str, *, force: bool) -> Iterator[BinaryIO]:
         raise TableError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
-def write_tables(file: BinaryIO, tables: Iterable[dict[str, Any]], format: str) -> int:
+def write_tables(file: BinaryIO, tables: Iterable[Record], format: str) -> int:
     """Write tables one below the other as CSV or Parquet, and return the number of rows.
 
     Parameters
@@ -289,7 +268,7 @@ def write_tables(file: BinaryIO, tables: Iterable[dict[str, Any]], format: str) 
     return n_rows
 
 
-def _plain(table: Any) -> Any:
+def _plain(table: pa.Table) -> pa.Table:
     """Return a table whose texts are of one type; raise where a cell of CSV cannot hold a value."""
     for place, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
         if pa.types.is_primitive(column.type):
@@ -303,7 +282,7 @@ def _plain(table: Any) -> Any:
     return table
 
 
-def _csv_of(table: Any, *, header: bool) -> bytes:
+def _csv_of(table: pa.Table, *, header: bool) -> bytes:
     """Return a table as CSV, with quotes only where a text needs them: Arrow would quote all texts or none."""
     names, text = io.StringIO(), io.BytesIO()
     if header:

@@ -28,42 +28,29 @@ from gaussguru._guru.linear import GuruClassifier
 from gaussguru._guru.path import sigma_path
 from gaussguru._guru.probabilities import winners
 from gaussguru._measured.error_bar import ErrorBarClassifier
-from gaussguru._measured.pool import MODELS
 from gaussguru._rows.streams import Part
-from gaussguru._tables.files import TableError, quoted
+from gaussguru._tables.contents import TableError, quoted
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.model import Model, is_plain
 from gaussguru._tables.schema import Data, label_values
 from gaussguru._utils.checks import ParameterError
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array
+from gaussguru._utils.types import ErrorBars, Estimator, Labels, Mixed, Record, Values
 from gaussguru.preprocessing import WithErrors
 from gaussguru.sources import Arrays
 from gaussguru.sources.base import Mapped, Source
 
-__all__ = ["CLASSIFIERS", "MODELS", "TrainingRows", "fit_model", "path_table", "split_rows"]
-
-# What a fit may make: the classifier of measurements, or that of noise yet to come.
-CLASSIFIERS = ("error-bars", "guru")
-
 # Options of the command, by the parameters of the library that they set; "" for advice that names none.
 _SHARED = {"cv": "--folds", "n_jobs": "--jobs", "class_weight='balanced'": "--balanced"}
-_NAMED = ("sigma", "kernel", "noise", "loss", "l2", "tol", "gamma", "degree", "scoring")
-_OF_ERROR_BARS = {"n_components": "--gaussians", "use_error_sizes": "--use-error-sizes", "model": "--model"}
 OPTIONS = {
-    "error-bars": _SHARED | _OF_ERROR_BARS,
-    "guru": _SHARED | {name: f"--{name}" for name in _NAMED} | {"sigmas": "--sigma", "n_components": "--components"},
+    "error-bars": _SHARED | {"n_components": "--gaussians", "use_error_sizes": "--use-error-sizes", "model": "--model"},
+    "guru": _SHARED
+    | {name: f"--{name}" for name in ("sigma", "kernel", "noise", "loss", "l2", "tol", "gamma", "degree", "scoring")}
+    | {"sigmas": "--sigma", "n_components": "--components"},
 }
-
-# Levels to choose from where samples have length 1 in the space of the kernel.
-KERNEL_SIGMAS = tuple(np.geomspace(0.3, 0.001, 8).tolist())
-UNIT_KERNELS = ("rbf", "laplacian", "cosine")
-# A table may have so many classes, or one for so many of its rows: a target of more is an identifier, or a number that
-# was measured, and the joint problem of all pairs of its classes takes hours.
-FEW_CLASSES, ROWS_PER_CLASS = 20, 10
-# The classifier of measurements has a covariance for each row: so many features, and so many numbers of them that are
-# held at a time (0.5 GB).
-MOST_FEATURES, MOST_NUMBERS = 300, 1 << 26
+# The classifier of measurements has a covariance for each row: so many numbers of them are held at a time (0.5 GB).
+MOST_NUMBERS = 1 << 26
 
 
 class Moments(NamedTuple):
@@ -83,7 +70,7 @@ class Moments(NamedTuple):
         """The root of the mean variance of the features, or 1 if they do not vary."""
         return float(np.sqrt(np.mean(self.variances))) or 1.0
 
-    def fit(self, step: Any, features: list[str]) -> None:
+    def fit(self, step: Estimator, features: list[str]) -> None:
         """Fit a step to two rows with these means and variances."""
         two = pd.DataFrame(self.means + self.scales * np.array([[1.0], [-1.0]]), columns=features)
         step.fit(two)
@@ -105,15 +92,15 @@ class TrainingRows(NamedTuple):
     name: str
     layout: Layout
     n_rows: int
-    X: Any
-    X_err: Any
+    X: Values
+    X_err: ErrorBars
     texts: list[str]
     counts: NDArray[np.intp]
     encode: Callable[[NDArray[np.intp]], Any]
     moments: Moments | None = None
     weights: Any = None
     weight: float | None = None
-    groups: NDArray[Any] | None = None
+    groups: Mixed | None = None
 
     @classmethod
     def of(cls, data: Data) -> "TrainingRows":
@@ -191,8 +178,7 @@ def fit_model(
         if classifier == "error-bars":
             fitted = _fit_error_bars(rows, labels, folds, given)
         else:
-            search = SigmaSearch(sigma, kernel, folds, scoring)
-            fitted = _fit_guru(rows, labels, given, search, scale=scale)
+            fitted = _fit_guru(rows, labels, given, sigma, kernel, folds, scoring, scale=scale)
     found = fitted.classifier
     found.classes_ = labels.classes
     found.set_params(**{name: value for name, value in options.items() if name == "class_weight"})
@@ -216,7 +202,7 @@ class _Labels(NamedTuple):
     """The kind of the labels of a table, the classes, how many rows or groups each has, and the class of every row."""
 
     kind: str
-    classes: NDArray[Any]
+    classes: Mixed
     counts: NDArray[np.intp]
     y: Any
     unit: str = "row"
@@ -253,41 +239,38 @@ class _Fitted(NamedTuple):
     ``proven`` is the classifier whose objective was minimised, None of a pool.
     """
 
-    steps: list[tuple[str, Any]]
-    classifier: Any
-    proven: Any
+    steps: list[tuple[str, Estimator]]
+    classifier: Estimator
+    proven: Estimator
     accuracy: float
     passes: float | None
-    about: dict[str, Any]
-    more: dict[str, Any]
-
-
-class SigmaSearch(NamedTuple):
-    """The noise level, or the levels to choose from, and how one is chosen: the kernel, the folds, and the score."""
-
-    sigma: Any
-    kernel: str = "linear"
-    folds: int = 5
-    scoring: str = "accuracy"
+    about: Record
+    more: Record
 
 
 def _fit_guru(
-    rows: TrainingRows, labels: _Labels, options: dict[str, Any], search: SigmaSearch, *, scale: bool
-) -> _Fitted:
+    rows: TrainingRows, labels: _Labels, options: Record, sigma: Any, kernel: str, folds: int, scoring: str,
+    *, scale: bool,
+) -> _Fitted:  # fmt: skip
     """Fit a classifier of noise yet to come."""
     check_no_limits(rows.name, rows.layout)
-    _check_noise(rows, labels, search.sigma, options)
+    _check_noise(rows, labels, sigma, options)
     steps, X, given, spread = _prepare(rows, scale)
-    is_searched = isinstance(search.sigma, str | list | tuple)
-    if search.scoring != "accuracy" and not is_searched:
-        raise TableError(f"--scoring {search.scoring} chooses sigma, which is {search.sigma:g}: leave one of them out")
-    folds = labels.fold_count(search.folds, "give --sigma a number") if is_searched else 0
-    found, scores = _fit_classifier(X, labels.y, given, search._replace(folds=folds), rows.groups, options)
+    is_searched = isinstance(sigma, str | list | tuple)
+    if scoring != "accuracy" and not is_searched:
+        raise TableError(f"--scoring {scoring} chooses sigma, which is {sigma:g}: leave one of them out")
+    scores: Record | None = None
+    if is_searched:
+        folds = labels.fold_count(folds, "give --sigma a number")
+        found, scores = _search(X, labels.y, given, sigma, kernel, folds, scoring, rows.groups, options)
+    else:
+        kind = GuruClassifier if kernel == "linear" else partial(KernelGuruClassifier, kernel=kernel)
+        found = kind(sigma, **options).fit(X, labels.y, **given)
     if isinstance(X, Source):  # in memory it is given an array after a scaler, else the frame
         found.__dict__.pop("feature_names_in_", None)
         if not scale:
             found.feature_names_in_ = np.asarray(rows.layout.features, dtype=object)
-    about = {"sigma": float(found.sigma), f"cv_{search.scoring}": None if scores is None else scores.pop("best")}
+    about = {"sigma": float(found.sigma), f"cv_{scoring}": None if scores is None else scores.pop("best")}
     more = {"scaled": scale, "spread": spread} | ({} if scores is None else {"cross_validation": scores})
     accuracy = float(found.score(X, labels.y, **given))
     return _Fitted(steps, found, found, accuracy, getattr(found, "n_passes_", None), about, more)
@@ -303,7 +286,7 @@ def check_no_limits(table: str, layout: Layout) -> None:
         )
 
 
-def _check_noise(rows: TrainingRows, labels: _Labels, sigma: Any, options: dict[str, Any]) -> None:
+def _check_noise(rows: TrainingRows, labels: _Labels, sigma: Any, options: Record) -> None:
     """Raise if there is no noise, or one that is not for these rows."""
     has_errors, n_classes = rows.layout.has_errors, len(labels.classes)
     if isinstance(sigma, int | float) and sigma == 0 and not has_errors and not options.get("l2"):
@@ -314,7 +297,7 @@ def _check_noise(rows: TrainingRows, labels: _Labels, sigma: Any, options: dict[
             raise TableError(f"--noise {noise} is for two classes without error columns, in memory; got {found}")
 
 
-def _proof(classifier: Any, weight: float) -> dict[str, Any]:
+def _proof(classifier: Estimator, weight: float) -> Record:
     """Return how near to its optimum a fit to rows of this weight is, and whether that is proven; no probit is.
 
     Of a pool, which minimises no objective as a whole, there is no more than that nothing is proven.
@@ -332,16 +315,16 @@ def _proof(classifier: Any, weight: float) -> dict[str, Any]:
     }
 
 
-def _fit_error_bars(rows: TrainingRows, labels: _Labels, folds: int, options: dict[str, Any]) -> _Fitted:
+def _fit_error_bars(rows: TrainingRows, labels: _Labels, folds: int, options: Record) -> _Fitted:
     """Fit the classifier of measurements."""
     if sp.issparse(rows.X):
         raise TableError(f"{rows.name}: --classifier error-bars is not for libsvm; --classifier guru is")
     features = rows.layout.features
     d = len(features)
-    if d > MOST_FEATURES:
+    if d > 300:
         raise TableError(
             f"{rows.name}: {d} features are too many for --classifier error-bars, with a covariance for each row; at "
-            f"most {MOST_FEATURES}. Choose some with --features, or give --classifier guru"
+            "most 300. Choose some with --features, or give --classifier guru"
         )
     steps, X, given, _ = _prepare(rows, scale=None)
     folds = labels.fold_count(folds, "leave that class out")
@@ -367,26 +350,19 @@ def _fit_error_bars(rows: TrainingRows, labels: _Labels, folds: int, options: di
         about = _about_pool(scores, len(found.pool_.members))
         return _Fitted(steps, found, None, accuracy, passes, about, more)
     found.estimator_.classes_ = labels.classes
-    return _Fitted(steps, found, found.estimator_, accuracy, passes, _about_linear(found), more)
-
-
-def _about_linear(found: ErrorBarClassifier) -> dict[str, Any]:
-    """Return what the card says of a calibrated linear score."""
     pvalue = float(found.kappa_pvalue_)
-    return {
-        "method": found.method_,
-        "sigma": found.sigma_,
-        "ridge": found.ridge_,
-        "cv_log_loss": float(found.cv_scores_["log_loss"].min()),
-        "kappa": float(found.kappa_),
+    about = {
+        "method": found.method_, "sigma": found.sigma_, "ridge": found.ridge_,
+        "cv_log_loss": float(found.cv_scores_["log_loss"].min()), "kappa": float(found.kappa_),
         "kappa_pvalue": None if math.isnan(pvalue) else pvalue,
-    }
+    }  # fmt: skip
+    return _Fitted(steps, found, found.estimator_, accuracy, passes, about, more)
 
 
-def _about_pool(scores: dict[str, list[Any]], n_members: int) -> dict[str, Any]:
+def _about_pool(scores: dict[str, list[Any]], n_members: int) -> Record:
     """Return what the card says of a pool: log losses on held-out rows, as measured and (if known) with more noise."""
     rows = {name: place for place, name in enumerate(scores["member"])}
-    about: dict[str, Any] = {"method": "pool"}
+    about: Record = {"method": "pool"}
     for column in ("log_loss", "log_loss_noisier"):
         if column in scores:
             about[f"cv_{column}"] = scores[column][rows["pool"]]
@@ -396,7 +372,7 @@ def _about_pool(scores: dict[str, list[Any]], n_members: int) -> dict[str, Any]:
     return about | {"members": {name: column[:n_members] for name, column in scores.items()}}
 
 
-def _prepare(rows: TrainingRows, scale: bool | None) -> tuple[list[tuple[str, Any]], Any, dict[str, Any], float]:
+def _prepare(rows: TrainingRows, scale: bool | None) -> tuple[list[tuple[str, Estimator]], Values, Record, float]:
     """Return the fitted steps before the classifier, the values after them, their X_err and weights, and mean spread.
 
     With None for the scale the classifier scales by itself, and knows what to do with errors.
@@ -404,13 +380,8 @@ def _prepare(rows: TrainingRows, scale: bool | None) -> tuple[list[tuple[str, An
     X, X_err, layout = rows.X, rows.X_err, rows.layout
     sparse = sp.issparse(X)
     if not sparse:
-        unknown = np.isnan(X.to_numpy()) if rows.moments is None else np.isnan(rows.moments.means)[np.newaxis]
-        if rows.moments is None and isinstance(X_err, Limits):
-            unknown |= X_err.limits != 0
-        for place in np.flatnonzero(unknown.all(axis=0))[:1]:
-            name = quoted(layout.features[place])
-            raise TableError(f"{rows.name}: column {name} has no value in any row; leave it out with --drop {name}")
-    steps: list[tuple[str, Any]] = []
+        _check_values(rows)
+    steps: list[tuple[str, Estimator]] = []
     if layout.missing == "mean" and not sparse:
         steps.append(("fill", SimpleImputer()))
     scaler = StandardScaler(copy=rows.moments is not None, with_mean=not sparse)
@@ -434,19 +405,22 @@ def _prepare(rows: TrainingRows, scale: bool | None) -> tuple[list[tuple[str, An
     return steps, X, {name: value for name, value in given.items() if value is not None}, spread
 
 
+def _check_values(rows: TrainingRows) -> None:
+    """Raise if a feature was measured in no row."""
+    unknown = np.isnan(rows.X.to_numpy()) if rows.moments is None else np.isnan(rows.moments.means)[np.newaxis]
+    if rows.moments is None and isinstance(rows.X_err, Limits):
+        unknown |= rows.X_err.limits != 0
+    for place in np.flatnonzero(unknown.all(axis=0))[:1]:
+        name = quoted(rows.layout.features[place])
+        raise TableError(f"{rows.name}: column {name} has no value in any row; leave it out with --drop {name}")
+
+
 def _scaled(mean: Array, scale: Array, part: Part) -> Part:
     """Return samples divided by scales after means were subtracted."""
     X_err = part.X_err
     if X_err is not None:  # covariances have both scales
         X_err = X_err / (scale if X_err.ndim == 2 else np.multiply.outer(scale, scale))
     return part._replace(X=(part.X - mean) / scale, X_err=X_err)
-
-
-def _taken(data: Data, rows: NDArray[Any]) -> Data:
-    """Return some rows of a table."""
-    more: dict[str, Any] = {name: getattr(data, name) for name in ("X_err", "weights", "groups")}
-    more = {name: values if values is None else values[rows] for name, values in more.items()}
-    return data._replace(X=take_rows(data.X, rows), y=data.y[rows], n_rows=len(rows), **more)
 
 
 def split_rows(data: Data, share: float) -> tuple[Data, Data]:
@@ -459,7 +433,13 @@ def split_rows(data: Data, share: float) -> tuple[Data, Data]:
             (parts,) = GroupShuffleSplit(1, test_size=share, random_state=0).split(rows, groups=data.groups)
     except ValueError as error:
         raise TableError(f"{data.name}: --test-size {share:g} cannot be had: {error}") from None
-    kept, held_out = (_taken(data, part) for part in map(np.sort, parts))
+
+    def taken(rows: NDArray[np.intp]) -> Data:
+        given: Record = {"y": data.y, "X_err": data.X_err, "weights": data.weights, "groups": data.groups}
+        given = {name: values if values is None else values[rows] for name, values in given.items()}
+        return data._replace(X=take_rows(data.X, rows), n_rows=len(rows), **given)
+
+    kept, held_out = map(taken, map(np.sort, parts))
     if lost := {*data.y} - {*kept.y}:
         raise TableError(
             f"{data.name}: --test-size {share:g} holds out all groups of class {min(lost)!r}; give a smaller one"
@@ -479,13 +459,10 @@ def naming(names: Mapping[str, str]) -> Iterator[None]:
 
 def messages_of(caught: list[warnings.WarningMessage], names: Mapping[str, str]) -> list[str]:
     """Return what warnings say, each once, with advice on options only; NumPy speaks of arrays that no user knows."""
-    messages = [warning.message for warning in caught if not issubclass(warning.category, RuntimeWarning)]
-    texts = [
-        with_advice(vars(message)["problem"], vars(message)["advice"], names)
-        if "advice" in vars(message)
-        else str(message)
-        for message in messages
-    ]
+    texts = []
+    for message in (warning.message for warning in caught if not issubclass(warning.category, RuntimeWarning)):
+        known = vars(message)
+        texts.append(with_advice(known["problem"], known["advice"], names) if "advice" in known else str(message))
     return list(dict.fromkeys(" ".join(text.split()) for text in texts))
 
 
@@ -532,9 +509,9 @@ def path_table(
         if folds:
             cv = _splitter(labels.fold_count(folds, "give --folds 0"), X, y, rows.groups)
             found = GuruClassifierCV(sigmas, cv=cv, scoring=_scorer_name(scoring), **options).fit(X, y, **errors)
-        grid: dict[str, Any] = {"n_sigmas": sigmas} if isinstance(sigmas, int) else {"sigmas": sigmas}
-        grid = grid if found is None else {"sigmas": found.sigmas_}
-        levels, coefs, intercepts, gaps = sigma_path(X, y, **errors, **grid, **options)
+        levels, coefs, intercepts, gaps = sigma_path(
+            X, y, **errors, sigmas=sigmas if found is None else found.sigmas_, **options
+        )
     values = X if sp.issparse(X) else np.asarray(X)
     accuracy = [
         float(np.average(winners(values @ coef.T + intercept) == y, weights=rows.weights))
@@ -552,7 +529,7 @@ def path_table(
 
 def classes_of(
     name: str, texts: list[str], layout: Layout, n_rows: int, max_classes: int | None
-) -> tuple[str, NDArray[Any], NDArray[np.intp]]:
+) -> tuple[str, Mixed, NDArray[np.intp]]:
     """Return the kind of the labels of a table, the classes, and which of them each text is."""
     target = f"{name}: " + ("the label" if layout.target is None else f"column {quoted(layout.target)}")
     try:
@@ -561,7 +538,8 @@ def classes_of(
         raise TableError(f"{target}: {error}") from None
     if len(texts) < 2:
         raise TableError(f"{target} has one class, {quoted(texts[0])}, in all rows; two or more are expected")
-    if len(texts) > (max_classes or max(FEW_CLASSES, n_rows // ROWS_PER_CLASS)):
+    # More are those of an identifier, or of a measured number, and the joint problem of all their pairs takes hours.
+    if len(texts) > (max_classes or max(20, n_rows // 10)):
         raise TableError(
             f"{target} has {len(texts)} classes in {n_rows} rows; is it the target? --max-classes allows for more"
         )
@@ -569,7 +547,7 @@ def classes_of(
     return kind, classes, places
 
 
-def for_codes(options: dict[str, Any], classes: NDArray[Any]) -> dict[str, Any]:
+def for_codes(options: Record, classes: Mixed) -> Record:
     """Return parameters of a classifier that is given the places of labels among the classes."""
     weights = options.get("class_weight")
     if not isinstance(weights, dict):
@@ -581,14 +559,11 @@ def for_codes(options: dict[str, Any], classes: NDArray[Any]) -> dict[str, Any]:
     return {**options, "class_weight": {places[label]: weight for label, weight in weights.items()}}
 
 
-def _fit_classifier(
-    X: Any, y: Any, given: dict[str, Any], search: SigmaSearch, groups: Any, options: dict[str, Any]
-) -> tuple[Any, dict[str, Any] | None]:
-    """Return a fitted classifier, and the score of each sigma in cross-validation, with the best one."""
-    sigma, kernel, folds, scoring = search
-    if not folds:
-        kind = GuruClassifier if kernel == "linear" else partial(KernelGuruClassifier, kernel=kernel)
-        return kind(sigma, **options).fit(X, y, **given), None
+def _search(
+    X: Values, y: Labels, given: Record, sigma: Any, kernel: str, folds: int, scoring: str, groups: Labels,
+    options: Record,
+) -> tuple[Estimator, Record]:  # fmt: skip
+    """Return the classifier of the best sigma, and the score of each sigma in cross-validation, with the best one."""
     cv = _splitter(folds, X, y, groups)
     if kernel == "linear":
         levels = 20 if sigma == "cv" else sigma
@@ -596,12 +571,13 @@ def _fit_classifier(
         found.set_params(cv=folds)
         levels, means = found.sigmas_.tolist(), found.scores_.mean(axis=1).tolist()
     else:
-        if sigma == "cv" and kernel not in UNIT_KERNELS:
+        if sigma == "cv" and kernel not in ("rbf", "laplacian", "cosine"):  # where samples have length 1
             raise TableError(
                 f"--sigma cv has no levels for --kernel {kernel}, whose space has a unit of its own; give a number, or "
                 "levels to choose from: --sigma 0.1,0.3,1"
             )
-        levels = sorted(KERNEL_SIGMAS if sigma == "cv" else sigma, reverse=True)  # of equals the largest wins
+        # Of equals the largest wins.
+        levels = sorted(np.geomspace(0.3, 0.001, 8).tolist() if sigma == "cv" else sigma, reverse=True)
         scorer = get_scorer(scoring)
 
         def scores(level: float) -> Iterator[float]:
@@ -617,7 +593,7 @@ def _fit_classifier(
     return found, {"sigmas": levels, scoring: means, "folds": folds, "best": means[levels.index(found.sigma)]}
 
 
-def _splitter(folds: int, X: Any, y: Any, groups: Any) -> Any:
+def _splitter(folds: int, X: Values, y: Labels, groups: Labels) -> Any:
     """Return what splits the rows: a number of folds, or folds that keep groups together."""
     return folds if groups is None else list(StratifiedGroupKFold(folds).split(np.empty(X.shape[0]), y, groups))
 
@@ -627,6 +603,6 @@ def _scorer_name(scoring: str) -> str | None:
     return None if scoring == "accuracy" else scoring
 
 
-def _listed(values: NDArray[Any]) -> list[Any]:
+def _listed(values: Mixed) -> list[Any]:
     """Return values as JSON has them: None where there is no number."""
     return [None if isinstance(value, float) and math.isnan(value) else value for value in values.tolist()]

@@ -5,41 +5,26 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gaussguru._errors import has_unmeasured, split_errors
-from gaussguru._measured.under_noise import (
-    check_levels,
-    class_probabilities,
-    expected_accuracy,
-    fill_unmeasured,
-    robustness_curve,
-)
-from gaussguru._tables.files import TableError
+from gaussguru._measured import under_noise
+from gaussguru._tables.contents import TableError
 from gaussguru._tables.fitting import naming
 from gaussguru._tables.model import Model
 from gaussguru._utils.linalg import Array
-from gaussguru.report.judgement import Judge, Judgement
-from gaussguru.report.reliability import (
-    Reliability,
-    by_error_size,
-    error_sizes,
-    larger_error_scores,
-    proper_scores,
-)
+from gaussguru._utils.types import ErrorBars, Mixed, Record, Values
+from gaussguru.report.judgement import EvenSample, Judge
+from gaussguru.report.reliability import Reliability, by_error_size, error_sizes, larger_error_scores, scores_of
 
-__all__ = ["evaluate_model"]
-
-# Noise levels of an evaluation, in units of the spread of the features; and of error bars, for models of these.
+# Noise levels of an evaluation, in units of the spread of the features.
 NOISE_LEVELS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
-ERROR_LEVELS = (1.0, 1.5, 2.0, 3.0)
 # Rows whose probabilities are compared with what came true; of more every second, fourth, ... is taken.
 MOST_KEPT = 1_000_000
 
 
 def evaluate_model(
-    model: Model, parts: Iterable[tuple[Any, Any, NDArray[Any]]], noise_levels: Iterable[float] | None = None
-) -> dict[str, Any]:
+    model: Model, parts: Iterable[tuple[Any, Any, Mixed]], noise_levels: Iterable[float] | None = None
+) -> Record:
     """Return what a model is worth on a table, read part by part.
 
     Parameters
@@ -75,7 +60,7 @@ def evaluate_model(
     if noise_levels is None and not knows_spread:
         raise TableError("--noise-levels must be given: the model was saved without the spread of its features")
     with naming({"noise_levels": "--noise-levels"}):
-        judged: _Calibrated | _UnderNoise = (_Calibrated if model.is_calibrated else _UnderNoise)(model, noise_levels)
+        judged = (_Calibrated if model.is_calibrated else _UnderNoise)(model, noise_levels)
         n_rows = 0
         for X, X_err, y in parts:
             if len(y):
@@ -83,141 +68,101 @@ def evaluate_model(
                 n_rows += len(y)
     if not n_rows:
         raise TableError("there is no row to evaluate")
-    judgement, rest = judged.judge.result(), judged.rest(n_rows)
+    judgement, rest, names = judged.judge.result(), judged.rest(n_rows), judged.classifier.classes_.tolist()
     groups = None if (found := rest.get("reliability")) is None else Reliability(**found)
     verdict = judgement.verdict(groups, calibrated=model.is_calibrated)
-    scores = judgement.as_dict() | judged.expected(n_rows)
-    return {"verdict": verdict, "rows": n_rows, **scores, **_most_wrong(judgement), **rest}
-
-
-def _most_wrong(judgement: Judgement) -> dict[str, Any]:
-    """Return the rows of the least probability of the true class, by their numbers among those that were used."""
-    if judgement.worst is None or not len(judgement.worst.rows):
-        return {}
-    rows, true, predicted, probability = (part.tolist() for part in judgement.worst)
-    names = judgement.classes
-    labels = {"true": [names[c] for c in true], "predicted": [names[c] for c in predicted]}
-    return {"most_wrong": {"row": rows, **labels, "probability_of_true": probability}}
+    result = {"verdict": verdict, "rows": n_rows, **judgement.as_dict()}
+    result["expected_accuracy"] = rest.pop("expected_accuracy", result["expected_accuracy"])
+    if judgement.worst is not None and len(judgement.worst.rows):
+        rows, true, predicted, probability = (part.tolist() for part in judgement.worst)
+        labels = {"true": [names[c] for c in true], "predicted": [names[c] for c in predicted]}
+        result["most_wrong"] = {"row": rows, **labels, "probability_of_true": probability}
+    return result | rest
 
 
 class _UnderNoise:
     """Sums over rows, of a model that knows what noise does."""
 
     def __init__(self, model: Model, noise_levels: Iterable[float] | None) -> None:
-        self.model = model
+        self.model, self.classifier = model, model.classifier
         spread = model.card["spread"]
         self.levels = np.array([level * spread for level in NOISE_LEVELS] if noise_levels is None else noise_levels)
         self.method = "analytic" if model.is_linear else "sampling"
-        self.judge, self.total = Judge(model.classifier.classes_), 0.0
+        self.judge, self.total = Judge(self.classifier.classes_), 0.0
         self.accuracy, self.errors = np.zeros(len(self.levels)), list[Array]()
 
-    def add(self, X: Any, X_err: Any, y: NDArray[Any], first: int) -> None:
+    def add(self, X: Values, X_err: ErrorBars, y: Mixed, first: int) -> None:
         """Add some rows, the first of which is of this number."""
-        model, n = self.model, len(y)
-        samples = model.seen(X, X_err)
-        self._judge(samples, y)
+        classifier, classes, n = self.classifier, self.classifier.classes_, len(y)
+        samples, places = self.model.seen(X, X_err), np.searchsorted(classes, y)
+        probabilities: Array | None = None
+        if self.model.is_linear:
+            probabilities = np.asarray(under_noise.class_probabilities(classifier, samples))
+            self.total += n * under_noise.expected_accuracy(classifier, samples, y)
+        elif len(classes) == 2:
+            probabilities = np.asarray(classifier.predict_proba(samples))
+            self.total += float(probabilities[np.arange(n), places].sum())
+        else:
+            self.total = math.nan
+        self.judge.add(probabilities, np.searchsorted(classes, classifier.predict(samples)), places)
         values, bars = split_errors(samples)
         if has_unmeasured(bars):
-            values, _ = fill_unmeasured(model.classifier, values, bars)
-        part = robustness_curve(
-            model.classifier, values, y, self.levels, method=self.method, random_state=first % 2**31
-        )
+            values, _ = under_noise.fill_unmeasured(classifier, values, bars)
+        seed = first % 2**31
+        part = under_noise.robustness_curve(classifier, values, y, self.levels, method=self.method, random_state=seed)
         self.accuracy += n * part.accuracy
         self.errors.append(n * part.error)
 
-    def _judge(self, samples: Any, y: NDArray[Any]) -> None:
-        """Add probabilities under noise, if there are any, and the accuracy that they promise."""
-        classifier, places = self.model.classifier, _places(self.model.classifier, y)
-        predicted = _places(classifier, classifier.predict(samples))
-        probabilities: Array | None = None
-        if self.model.is_linear:
-            probabilities = np.asarray(class_probabilities(classifier, samples))
-            self.total += len(y) * expected_accuracy(classifier, samples, y)
-        elif len(classifier.classes_) == 2:
-            probabilities = np.asarray(classifier.predict_proba(samples))
-            self.total += float(probabilities[np.arange(len(y)), places].sum())
-        else:
-            self.total = math.nan
-        self.judge.add(probabilities, predicted, places)
-
-    def expected(self, n_rows: int) -> dict[str, Any]:
-        """Return the accuracy under the noise, None if a model has no probabilities."""
-        return {"expected_accuracy": None if math.isnan(self.total) else self.total / n_rows}
-
-    def rest(self, n_rows: int) -> dict[str, Any]:
-        """Return what is known beside the sums."""
+    def rest(self, n_rows: int) -> Record:
+        """Return what is known beside the sums: the accuracy under noise, None if a model has no probabilities."""
         # Errors of sampling are independent from part to part; those of a quadrature may have the same sign in all.
         error = np.linalg.norm(self.errors, ord=1 if self.model.is_linear else 2, axis=0) / n_rows
         curve = {"noise_level": self.levels.tolist(), "accuracy": (self.accuracy / n_rows).tolist()}
-        return {"robustness": {**curve, "error": error.tolist(), "method": self.method}}
-
-
-def _places(classifier: Any, y: NDArray[Any]) -> NDArray[np.intp]:
-    return np.searchsorted(classifier.classes_, y)
+        expected = None if math.isnan(self.total) else self.total / n_rows
+        curve |= {"error": error.tolist(), "method": self.method}
+        return {"expected_accuracy": expected, "robustness": curve}
 
 
 class _Calibrated:
-    """Sums over rows, of a model with calibrated probabilities."""
+    """Sums over rows, of a model with calibrated probabilities: their mean is the accuracy expected."""
 
     def __init__(self, model: Model, noise_levels: Iterable[float] | None) -> None:
-        self.model = model
-        self.has_errors = model.layout.has_errors
-        usual = ERROR_LEVELS if self.has_errors else NOISE_LEVELS
-        self.levels = check_levels(list(usual if noise_levels is None else noise_levels))
+        self.model, self.classifier, self.has_errors = model, model.classifier, model.layout.has_errors
+        usual = (1.0, 1.5, 2.0, 3.0) if self.has_errors else NOISE_LEVELS
+        self.levels = under_noise.check_levels(list(usual if noise_levels is None else noise_levels))
         if self.has_errors and self.levels.min() < 1:
             raise TableError(
                 f"--noise-levels of this model are multiples of its errors, 1 or more; got {self.levels.min():g}"
             )
-        self.judge, self.curve = Judge(model.classifier.classes_), np.zeros((2, len(self.levels)))
-        self.kept, self.stride = list[Array](), 1
+        self.judge, self.curve = Judge(self.classifier.classes_), np.zeros((2, len(self.levels)))
+        self.kept = EvenSample(3 * MOST_KEPT)
 
-    def add(self, X: Any, X_err: Any, y: NDArray[Any], first: int) -> None:
+    def add(self, X: Values, X_err: ErrorBars, y: Mixed, first: int) -> None:
         """Add some rows, the first of which is of this number."""
-        samples, places = self.model.seen(X, X_err), _places(self.model.classifier, y)
-        probabilities = self.model.classifier.predict_proba(samples)
-        best, n = np.argmax(probabilities, axis=1), len(y)
-        own, right = probabilities[np.arange(n), best], best == places
+        samples, n, rng = self.model.seen(X, X_err), len(y), np.random.default_rng(first)
+        places = np.searchsorted(self.classifier.classes_, y)
+        probabilities = self.classifier.predict_proba(samples)
+        best = np.argmax(probabilities, axis=1)
         self.judge.add(probabilities, best, places)
         if self.has_errors:
-            self._keep(np.stack([error_sizes(self.model.classifier, samples), own, right]), first)
-        rng = np.random.default_rng(first)
-        if self.has_errors:
-            self.curve += n * np.array(
-                larger_error_scores(self.model.estimator, self.model.named(X), X_err, y, self.levels, rng)
-            )
-            return
-        spreads = getattr(self.model.classifier, "_spreads", 1.0)
-        for k, level in enumerate(self.levels):
-            noisy = samples + level * spreads * rng.standard_normal(samples.shape)
-            probabilities = self.model.classifier.predict_proba(noisy)
-            accuracy = np.mean(np.argmax(probabilities, axis=1) == places)
-            self.curve[:, k] += n * np.array([accuracy, proper_scores(probabilities, places)[0]])
+            own = probabilities[np.arange(n), best]
+            self.kept.add(np.column_stack([error_sizes(self.classifier, samples), own, best == places]), first)
+            named = self.model.named(X)
+            scores = larger_error_scores(self.model.estimator, named, X_err, y, self.levels, rng)
+        else:
+            spreads = getattr(self.classifier, "_spreads", 1.0)
+            noisy = (samples + level * spreads * rng.standard_normal(samples.shape) for level in self.levels)
+            scores = scores_of(self.classifier, noisy, places)
+        self.curve += n * np.array(scores)
 
-    def expected(self, n_rows: int) -> dict[str, Any]:
-        """Return nothing: the mean probability of the predicted labels is the accuracy expected."""
-        return {}
-
-    def _keep(self, columns: Array, first: int) -> None:
-        """Keep some numbers of some rows, evenly spread over all."""
-        self.kept.append(columns[:, -first % self.stride :: self.stride])
-        while sum(part.shape[1] for part in self.kept) > MOST_KEPT:
-            # The rows that are kept have numbers that are multiples of the stride.
-            self.kept = [np.concatenate(self.kept, axis=1)[:, ::2]]
-            self.stride *= 2
-
-    def rest(self, n_rows: int) -> dict[str, Any]:
+    def rest(self, n_rows: int) -> Record:
         """Return what is known beside the sums."""
         accuracy, log_loss = self.curve / n_rows
         # At most: of noise that is drawn once, and of a share of all rows.
         error = np.where(self.levels > (1 if self.has_errors else 0), np.sqrt(accuracy * (1 - accuracy) / n_rows), 0.0)
-        curve = {
-            "noise_level": self.levels.tolist(),
-            "accuracy": accuracy.tolist(),
-            "log_loss": log_loss.tolist(),
-            "error": error.tolist(),
-            "method": "sampling",
-        }
+        columns = {"noise_level": self.levels, "accuracy": accuracy, "log_loss": log_loss, "error": error}
+        curve = {name: column.tolist() for name, column in columns.items()} | {"method": "sampling"}
         if not self.has_errors:
             return {"robustness": curve}
-        sizes, own, right = np.concatenate(self.kept, axis=1)
+        sizes, own, right = self.kept.columns
         return {"reliability": by_error_size(sizes, own, right == 1)._asdict(), "robustness": curve}

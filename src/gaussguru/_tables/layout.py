@@ -4,12 +4,6 @@ from dataclasses import dataclass
 
 from gaussguru._columns import Columns
 
-__all__ = ["MISSING", "MISSING_ERROR", "Layout"]
-
-# Treatments of features without value, and of values without error.
-MISSING = ("error", "drop", "mean", "unmeasured")
-MISSING_ERROR = ("refuse", "unmeasured", "exact")
-
 
 @dataclass(frozen=True)
 class Layout(Columns):

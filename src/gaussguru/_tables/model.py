@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
 from gaussguru._errors import Limits, measured
@@ -14,10 +13,11 @@ from gaussguru._guru.base import ByProbability
 from gaussguru._guru.linear import GuruClassifier
 from gaussguru._measured.remeasure import remeasure_gain
 from gaussguru._measured.under_noise import certified_radius, class_probabilities
-from gaussguru._tables.files import TableError, quoted
+from gaussguru._tables.contents import TableError, quoted
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.schema import label_value
 from gaussguru._utils.blocks import rows_at_once
+from gaussguru._utils.types import ErrorBars, Estimator, Mixed, Values
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Model:
     ['pulsating', 'steady']
     """
 
-    estimator: Any
+    estimator: Estimator
     card: dict[str, Any]
 
     @property
@@ -50,7 +50,7 @@ class Model:
         return Layout(**self.card["layout"])
 
     @property
-    def classifier(self) -> Any:
+    def classifier(self) -> Estimator:
         """The last step."""
         return self.estimator[-1] if isinstance(self.estimator, Pipeline) else self.estimator
 
@@ -74,11 +74,11 @@ class Model:
             width = max(width, n_classes**2 * getattr(population, "n_components_", 1))
         return rows_at_once(width)
 
-    def named(self, X: Any) -> Any:
+    def named(self, X: Values) -> Values:
         """Return X without names of features if the fit had none."""
         return X if sp.issparse(X) or hasattr(self.estimator, "feature_names_in_") else np.asarray(X)
 
-    def seen(self, X: Any, X_err: Any = None) -> Any:
+    def seen(self, X: Values, X_err: ErrorBars = None) -> Values:
         """Return the input of the classifier: samples scaled and filled in, with their errors."""
         samples = measured(self.named(X), X_err)
         for _, step in self.estimator.steps[:-1] if isinstance(self.estimator, Pipeline) else ():
@@ -98,8 +98,8 @@ class Model:
         return names
 
     def predict(
-        self, X: Any, X_err: Any = None, *, each: bool = False, remeasure: float | None = None
-    ) -> dict[str, NDArray[Any]]:
+        self, X: Values, X_err: ErrorBars = None, *, each: bool = False, remeasure: float | None = None
+    ) -> dict[str, Mixed]:
         """Return the columns of a prediction.
 
         Parameters
@@ -139,7 +139,7 @@ class Model:
             )
         return columns
 
-    def _columns(self, X: Any, X_err: Any, *, each: bool, remeasure: float | None) -> dict[str, NDArray[Any]]:
+    def _columns(self, X: Values, X_err: ErrorBars, *, each: bool, remeasure: float | None) -> dict[str, Mixed]:
         samples, classes = self.seen(X, X_err), self.classifier.classes_
         names = self.column_names(each=each, remeasure=remeasure is not None)
         if self.is_calibrated:
@@ -165,7 +165,7 @@ class Model:
         columns += list(probabilities.T) if len(names) > len(columns) else []
         return dict(zip(names, columns, strict=True))
 
-    def gain(self, X: Any, X_err: Any, factor: float) -> NDArray[Any]:
+    def gain(self, X: Values, X_err: ErrorBars, factor: float) -> Mixed:
         """Return the expected drop in the error probability if everything is measured again with smaller errors."""
         if X_err is None:
             raise TableError("--remeasure needs a model that was fitted to error columns")
@@ -180,7 +180,7 @@ class Model:
             X_err = X_err.err
         return remeasure_gain(self.estimator, self.named(X), X_err, shrunk_errors(X_err, factor))
 
-    def labels(self, texts: Any, table: str) -> NDArray[Any]:
+    def labels(self, texts: Any, table: str) -> Mixed:
         """Return labels in the type of ``classes_``, from their texts; ``table`` is the name of the file."""
         known = {value: value for value in self.classifier.classes_.tolist()}
         values = {}
@@ -193,7 +193,7 @@ class Model:
         return np.array([values[text] for text in texts], dtype=self.classifier.classes_.dtype)
 
 
-def shrunk_errors(X_err: Any, factor: float) -> NDArray[Any]:
+def shrunk_errors(X_err: ErrorBars, factor: float) -> Mixed:
     """Return the error bars of a better measurement; missing values stay missing.
 
     Parameters

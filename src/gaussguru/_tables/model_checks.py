@@ -8,11 +8,10 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
@@ -45,6 +44,7 @@ from gaussguru._measured.probit import ProbitWithErrors
 from gaussguru._populations.mixtures import FactorMixture, Mixture
 from gaussguru._tables.schema import LONGEST_LABEL
 from gaussguru._tables.trees import MOST_JOBS, TREES
+from gaussguru._utils.types import Mixed
 from gaussguru.noise import Axis, Covariance, Isotropic, PerFeature, Shape
 from gaussguru.preprocessing import WithErrors
 from gaussguru.preprocessing.curved import CurvedMap
@@ -59,8 +59,9 @@ INNER = (
 CLASSIFIERS = (
     *INNER, AdversarialSVC, TotalSVC, CalibratedWithErrorsCV, ErrorBarClassifier, PopulationClassifier
 )  # fmt: skip
-# Rounding of correlations: covariances of a fit may differ from their transposes in the last digits.
-ROUNDING = 1e-12
+
+# An object or value of a file, which may be anything until it is checked.
+Value: TypeAlias = Any
 
 
 def check_estimator(estimator: Any, features: list[str], labels: Any, kinds: str) -> None:
@@ -105,19 +106,27 @@ class At(NamedTuple):
 
     path: str
     features: list[str]
-    classes: NDArray[Any] | None
-    sizes: dict[str, int] | None = None
+    classes: Mixed | None
+    sizes: dict[str, int] = {}  # noqa: RUF012  replaced before it is written to
     widths: dict[str, int] | None = None
 
     def fail(self, words: str) -> None:
         """Raise an error that names the place."""
         raise ValueError(f"{self.path} {words}")
 
+    def check_shape(self, found: tuple[int, ...], shape: str) -> None:
+        """Raise unless a shape has the sizes of some letters; a letter that is new gets its size."""
+        sizes = self.sizes
+        if len(found) != len(shape) or any(
+            sizes.setdefault(size, n) != n for size, n in zip(shape, found, strict=True)
+        ):
+            self.fail(f"has the shape {found}, which does not fit the rest")
+
     def inside(self, name: str) -> "At":
         """Return the place of an attribute."""
         return self._replace(path=f"{self.path}.{name}")
 
-    def check_type(self, thing: Any, types: Iterable[type]) -> None:
+    def check_type(self, thing: Value, types: Iterable[type]) -> None:
         """Raise unless an object has one of the types, and no attribute that hides a method."""
         kind = type(thing)
         if kind not in tuple(types):
@@ -129,7 +138,7 @@ class At(NamedTuple):
             if name.startswith("__") or not (hidden is None or isinstance(hidden, cached_property)):
                 self.fail(f"has an attribute {name[:40]!r}")
 
-    def check(self, thing: Any, types: Iterable[type]) -> None:
+    def check(self, thing: Value, types: Iterable[type]) -> None:
         """Raise unless an object has one of the types, and its attributes obey the rules of this type."""
         self.check_type(thing, types)
         kind = type(thing)
@@ -148,154 +157,133 @@ class At(NamedTuple):
             thing._check_parameters()
 
 
-Rule = Callable[[At, Any], None]
+Rule = Callable[[At, Value], None]
+P = ParamSpec("P")
 
 
+def rule(check: Callable[Concatenate[At, Value, P], None]) -> Callable[P, Rule]:
+    """Return the function that makes a rule of a check by its parameters."""
+
+    def made(*args: P.args, **options: P.kwargs) -> Rule:
+        return lambda at, value: check(at, value, *args, **options)
+
+    return made
+
+
+@rule
 def numbers(
-    shape: str, *, low: float = -LARGEST, above: float = -math.inf, most: float = LARGEST, optional: bool = False,
-    sparse: bool = False, rising: bool = False,
-) -> Rule:  # fmt: skip
-    """Return the rule of an array of floats, finite and small enough that products of two do not overflow.
+    at: At, value: Value, shape: str, *, low: float = -LARGEST, above: float = -math.inf, most: float = LARGEST,
+    optional: bool = False, sparse: bool = False, rising: bool = False,
+) -> None:  # fmt: skip
+    """Check an array of floats, finite and small enough that products of two do not overflow.
 
     The letters of ``shape`` are sizes: d features, s scores, c classes; any other has one value for the whole object.
     """
-
-    def rule(at: At, value: Any) -> None:
-        if value is None and optional:
-            return
-        values = value
-        if sparse and type(value) in (sp.csr_array, sp.csr_matrix):
-            value.check_format(full_check=True)
-            values = value.data
-        elif type(value) is not np.ndarray:
-            at.fail(f"is a {type(value).__name__}, and no array")
-        _check_shape(at, value.shape, shape)
-        if values.dtype.kind != "f" or not ((np.abs(values) <= most) & (values >= low) & (values > above)).all():
-            at.fail(f"holds other numbers than floats of at most {most:g}, in the range of a fit")
-        if rising and (np.diff(values, axis=0) < 0).any():
-            at.fail("holds numbers that fall")
-
-    return rule
+    if value is None and optional:
+        return
+    values = value
+    if sparse and type(value) in (sp.csr_array, sp.csr_matrix):
+        value.check_format(full_check=True)
+        values = value.data
+    elif type(value) is not np.ndarray:
+        at.fail(f"is a {type(value).__name__}, and no array")
+    at.check_shape(value.shape, shape)
+    if values.dtype.kind != "f" or not ((np.abs(values) <= most) & (values >= low) & (values > above)).all():
+        at.fail(f"holds other numbers than floats of at most {most:g}, in the range of a fit")
+    if rising and (np.diff(values, axis=0) < 0).any():
+        at.fail("holds numbers that fall")
 
 
-def _check_shape(at: At, found: tuple[int, ...], shape: str) -> None:
-    sizes = at.sizes
-    assert sizes is not None
-    if len(found) != len(shape) or any(sizes.setdefault(size, n) != n for size, n in zip(shape, found, strict=True)):
-        at.fail(f"has the shape {found}, which does not fit the rest")
+@rule
+def shares(at: At, value: Value, shape: str) -> None:
+    """Check numbers >= 0 that sum to one, along the last axis."""
+    numbers(shape, low=0.0)(at, value)
+    if not np.allclose(value.sum(axis=-1), 1.0, rtol=1e-6):
+        at.fail("holds numbers whose sum is not 1")
 
 
-def shares(size: str) -> Rule:
-    """Return the rule of numbers >= 0 that sum to one."""
-
-    def rule(at: At, value: Any) -> None:
-        numbers(size, low=0.0)(at, value)
-        if not math.isclose(value.sum(), 1.0, rel_tol=1e-6):
-            at.fail("holds numbers whose sum is not 1")
-
-    return rule
-
-
-def indices(shape: str, low: int = 0, below: str = "") -> Rule:
-    """Return the rule of an array of whole numbers from ``low`` on, below a size if one is named."""
-
-    def rule(at: At, value: Any) -> None:
-        if type(value) is not np.ndarray or value.dtype.kind != "i":
-            at.fail("is no array of whole numbers")
-        _check_shape(at, value.shape, shape)
-        most = at.sizes[below] if below and at.sizes else math.inf
-        if not ((value >= low) & (value < most)).all():
-            at.fail("holds numbers that are no places")
-
-    return rule
+@rule
+def indices(at: At, value: Value, shape: str, low: int = 0, below: str = "", *, rising: bool = False) -> None:
+    """Check an array of whole numbers from ``low`` on, below a size if one is named."""
+    if type(value) is not np.ndarray or value.dtype.kind != "i":
+        at.fail("is no array of whole numbers")
+    at.check_shape(value.shape, shape)
+    if not ((value >= low) & (value < (at.sizes[below] if below else math.inf))).all():
+        at.fail("holds numbers that are no places")
+    if rising and (np.diff(value) <= 0).any():
+        at.fail("holds features that are not in order")
 
 
-def size(letter: str) -> Rule:
-    """Return the rule of a whole number that is a size of arrays of the same object."""
-
-    def rule(at: At, value: Any) -> None:
-        whole(1)(at, value)
-        _check_shape(at, (value,), letter)
-
-    return rule
+@rule
+def size(at: At, value: Value, letter: str, high: float = math.inf) -> None:
+    """Check a whole number that is a size of arrays of the same object."""
+    whole(1, high)(at, value)
+    at.check_shape((value,), letter)
 
 
-def real(low: float = -LARGEST, high: float = LARGEST, *, nan: bool = False) -> Rule:
-    """Return the rule of one float."""
-
-    def rule(at: At, value: Any) -> None:
-        is_number = type(value) in (float, int, np.float64, np.float32)
-        if not is_number or not (low <= value <= high or (nan and math.isnan(value))):
-            at.fail("is no number in the range of a fit")
-
-    return rule
+@rule
+def real(at: At, value: Value, low: float = -LARGEST, high: float = LARGEST, *, nan: bool = False) -> None:
+    """Check one float."""
+    is_number = type(value) in (float, int, np.float64, np.float32)
+    if not is_number or not (low <= value <= high or (nan and math.isnan(value))):
+        at.fail("is no number in the range of a fit")
 
 
-def whole(low: int, high: float = math.inf) -> Rule:
-    """Return the rule of a whole number."""
-
-    def rule(at: At, value: Any) -> None:
-        if type(value) is not int or not low <= value <= high:
-            at.fail(f"is no whole number from {low} to {high:g}")
-
-    return rule
+@rule
+def whole(at: At, value: Value, low: int, high: float = math.inf, *, optional: bool = False) -> None:
+    """Check a whole number."""
+    if not (value is None and optional) and (type(value) is not int or not low <= value <= high):
+        at.fail(f"is no whole number from {low} to {high:g}")
 
 
-def one_of(*values: Any) -> Rule:
-    """Return the rule of a value that is one of ``values``, with the same type."""
-
-    def rule(at: At, value: Any) -> None:
-        if not any(type(value) is type(known) and value == known for known in values):
-            at.fail(f"is none of {values}")
-
-    return rule
+@rule
+def one_of(at: At, value: Value, *values: Any) -> None:
+    """Check that a value is one of ``values``, with the same type."""
+    if not any(type(value) is type(known) and value == known for known in values):
+        at.fail(f"is none of {values}")
 
 
-def part(*types: type) -> Rule:
-    """Return the rule of an object of one of the types, checked by its own rules; NoneType allows None."""
-
-    def rule(at: At, value: Any) -> None:
-        if not (value is None and type(None) in types):
-            at.check(value, types)
-
-    return rule
+@rule
+def part(at: At, value: Value, *types: type) -> None:
+    """Check an object of one of the types by its own rules; NoneType allows None."""
+    if not (value is None and type(None) in types):
+        at.check(value, types)
 
 
-def _populations(at: At, value: Any) -> None:
+def _populations(at: At, value: Value) -> None:
     if type(value) is not list or at.classes is None or len(value) != len(at.classes):
         at.fail("is no list with a population for each class")
     for number, each in enumerate(value):
         _population(at._replace(path=f"{at.path}[{number}]"), each)
 
 
-def pattern(*types: type) -> Rule:
-    """Return the rule of a parameter that is None or an unfitted estimator, which no prediction uses."""
-
-    def rule(at: At, value: Any) -> None:
-        if value is not None:
-            at.check_type(value, types)
-        for name, step in value.steps if isinstance(value, Pipeline) else ():
-            at.inside(name).check_type(step, (*TRANSFORMERS, *types))
-
-    return rule
+@rule
+def pattern(at: At, value: Value, *types: type) -> None:
+    """Check a parameter that is None or an unfitted estimator, which no prediction uses."""
+    if value is not None:
+        at.check_type(value, types)
+    for name, step in value.steps if isinstance(value, Pipeline) else ():
+        at.inside(name).check_type(step, (*TRANSFORMERS, *types))
 
 
-def _labels(at: At, value: Any) -> None:
+def _labels(at: At, value: Value) -> None:
     if at.classes is None or type(value) is not np.ndarray or not np.array_equal(value, at.classes):
         at.fail("holds other classes than its card")
 
 
-def _features(at: At, value: Any) -> None:
-    if type(value) is not int or value != len(at.features):
-        at.fail("is another number of features than that of its card")
+@rule
+def _count(at: At, value: Value, things: str) -> None:
+    known = at.features if things == "features" else at.classes
+    if type(value) is not int or known is None or value != len(known):
+        at.fail(f"is another number of {things} than that of its card")
 
 
-def _text(at: At, value: Any) -> None:
+def _text(at: At, value: Value) -> None:
     if type(value) is not str:
         at.fail("is no text")
 
 
-def _steps(at: At, value: Any) -> None:
+def _steps(at: At, value: Value) -> None:
     """Check the steps of a pipeline, each with the output features of the step before it."""
     if type(value) is not list or not value or not all(type(step) is tuple and len(step) == 2 for step in value):
         at.fail("is no list of steps")
@@ -312,17 +300,17 @@ def _steps(at: At, value: Any) -> None:
     at._replace(path=f"{at.path}[{len(before)}]").check(last, (Pipeline, *types))
 
 
-def _transformer(at: At, value: Any) -> None:
+def _transformer(at: At, value: Value) -> None:
     at._replace(classes=None).check(value, (Pipeline, FunctionTransformer, *SCALERS))
 
 
-def _map(at: At, value: Any) -> None:
+def _map(at: At, value: Value) -> None:
     at.check(value, (AffineMap, CurvedMap))
     if isinstance(value, CurvedMap) and not value.is_one_to_one:
         at.fail("mixes features")
 
 
-def _monomial(at: At, value: Any) -> None:
+def _monomial(at: At, value: Value) -> None:
     """Check the map that scales feature by feature."""
     d = len(at.features)
     if type(value) is not tuple or len(value) != 2 or not np.array_equal(value[0], np.arange(d)):
@@ -330,28 +318,28 @@ def _monomial(at: At, value: Any) -> None:
     numbers("d")(at, value[1])
 
 
-def _beta(at: At, value: Any) -> None:
-    (real() if at.sizes is not None and at.sizes["s"] == 1 else numbers("s"))(at, value)
+def _beta(at: At, value: Value) -> None:
+    (real() if at.sizes["s"] == 1 else numbers("s"))(at, value)
 
 
-def _covariances(at: At, value: Any) -> None:
+def _covariances(at: At, value: Value) -> None:
     """Check covariances of components: with exact values they are inverted, so they must be positive definite."""
     numbers("kdd")(at, value)
     roots = np.sqrt(np.abs(np.einsum("kjj->kj", value)))
-    rounding = ROUNDING * roots[:, :, np.newaxis] * roots[:, np.newaxis]
-    if not (np.abs(value - value.transpose(0, 2, 1)) <= rounding).all():
+    # Covariances of a fit may differ from their transposes in the last digits.
+    if not (np.abs(value - value.transpose(0, 2, 1)) <= 1e-12 * roots[:, :, np.newaxis] * roots[:, np.newaxis]).all():
         at.fail("holds no covariances")
     np.linalg.cholesky(value)
 
 
-def _population(at: At, value: Any) -> None:
+def _population(at: At, value: Value) -> None:
     """Check a population that adds no features."""
     at.check(value, (Deconvolve,))
     if value.missing_indicator:
         at.fail("adds features that are not in its card")
 
 
-def _kernel_machine(thing: Any) -> dict[str, Rule]:
+def _kernel_machine(thing: Value) -> dict[str, Rule]:
     """Return the rules of a classifier with a kernel; its parameter must name the kernel of the fit."""
     return {
         **_CLASSIFIER,
@@ -367,39 +355,28 @@ def _kernel_machine(thing: Any) -> dict[str, Rule]:
     }
 
 
-def _kernel_parameters(at: At, value: Any) -> None:
+def _kernel_parameters(at: At, value: Value) -> None:
     if type(value) is not dict or set(value) != {"gamma", "degree", "coef0"}:
         at.fail("holds other parameters than those of a kernel")
     for name, number in value.items():
         real()(at.inside(name), number)
 
 
-def _jobs(at: At, value: Any) -> None:
-    if value is not None:
-        whole(-MOST_JOBS, MOST_JOBS)(at, value)
+def _half(at: At, value: Value) -> None:
+    """Check the number of features of which there are values and variances."""
+    size("q", len(at.features) // 2)(at, value)
 
 
-def _view(at: At, value: Any) -> None:
+def _view(at: At, value: Value) -> None:
     """Check a population with its mean and spread."""
     if type(value) is not View:
         at.fail("is no population with its mean and spread")
     _population(at.inside("population"), value.population)
     numbers("d")(at.inside("centre"), value.centre)
-    numbers("d", above=0.0)(at.inside("scale"), value.scale)
+    _SCALE(at.inside("scale"), value.scale)
 
 
-def _features_of(size: str) -> Rule:
-    """Return the rule of increasing indices of features."""
-
-    def rule(at: At, value: Any) -> None:
-        indices(size, below="d")(at, value)
-        if (np.diff(value) <= 0).any():
-            at.fail("holds features that are not in order")
-
-    return rule
-
-
-def _pool(at: At, value: Any, features: Any) -> None:
+def _pool(at: At, value: Value, features: Any) -> None:
     """Check a pool, with the numbers of columns that its FeatureColumns, already checked, make."""
     d, r = features.axes.shape
     gaps = len(features.gaps) + len(features.limits)
@@ -409,7 +386,7 @@ def _pool(at: At, value: Any, features: Any) -> None:
     at._replace(widths=widths).check(value, (OpinionPool,))
 
 
-def _scores(at: At, value: Any) -> None:
+def _scores(at: At, value: Value) -> None:
     """Check the table of log losses of a pool, for reports."""
     columns = ("weight", "log_loss", "weight_noisier", "log_loss_noisier")
     if type(value) is not dict or not {"member", *columns[:2]} <= set(value) <= {"member", *columns}:
@@ -420,30 +397,18 @@ def _scores(at: At, value: Any) -> None:
     for name in value:
         if name != "member" and (type(value[name]) is not np.ndarray or value[name].dtype != np.float64):
             at.inside(name).fail("holds other numbers than floats")
-        _check_shape(at.inside(name), value[name].shape, "n")
+        at.inside(name).check_shape(value[name].shape, "n")
 
 
-def _n_classes(at: At, value: Any) -> None:
-    if at.classes is None or type(value) is not int or value != len(at.classes):
-        at.fail("is another number of classes than that of its card")
-
-
-def _members(at: At, value: Any) -> None:
-    if type(value) is not list or not value or at.sizes is None:
+def _members(at: At, value: Value) -> None:
+    if type(value) is not list or not value:
         at.fail("is no list of members")
-    at.sizes.update(m=len(value), t=2)  # type: ignore[union-attr]
+    at.sizes.update(m=len(value), t=2)
     for number, member in enumerate(value):
         at._replace(path=f"{at.path}[{number}]").check(member, (FittedMember,))
 
 
-def _weights(at: At, value: Any) -> None:
-    """Check the shares of the members, for samples as they were measured and for noisier ones."""
-    numbers("tm", low=0.0)(at, value)
-    if not np.allclose(value.sum(axis=1), 1.0, rtol=1e-6):
-        at.fail("holds numbers whose sum is not 1")
-
-
-def _gate(at: At, value: Any) -> None:
+def _gate(at: At, value: Value) -> None:
     """Check intercept and slope of the log odds that a sample is a noisier one: -inf and 0 without noisier samples."""
     if type(value) is not np.ndarray or value.dtype != np.float64 or value.tolist() != [-math.inf, 0.0]:
         numbers("t")(at, value)
@@ -451,15 +416,15 @@ def _gate(at: At, value: Any) -> None:
             at.fail("falls with the noise")
 
 
-def _member(thing: Any) -> dict[str, Rule]:
+def _member(thing: Value) -> dict[str, Rule]:
     """Return the rules of a member of a pool: classifiers of class numbers, of the columns that it names."""
     columns = vars(thing).get("columns")
     types = (PopulationClassifier,) if columns == WITH_ERRORS else (Pipeline, *INNER)
 
-    def known(at: At, value: Any) -> None:
+    def known(at: At, value: Value) -> None:
         one_of(*(at.widths or ()))(at, value)
 
-    def models(at: At, value: Any) -> None:
+    def models(at: At, value: Value) -> None:
         if type(value) is not list or not value or at.widths is None:
             at.fail("is no list of classifiers")
         names = [f"column {j}" for j in range(at.widths[columns])]  # type: ignore[index]
@@ -470,7 +435,7 @@ def _member(thing: Any) -> dict[str, Rule]:
     return {"name": _text, "columns": known, "models": models}
 
 
-def _class_numbers(at: At, model: Any) -> NDArray[Any]:
+def _class_numbers(at: At, model: Any) -> Mixed:
     """Return the classes of a classifier of one fold, checked: numbers of two or more of all classes.
 
     (A pipeline whose steps are not those of a fit is refused later.)
@@ -491,23 +456,12 @@ def _class_numbers(at: At, model: Any) -> NDArray[Any]:
     return np.asarray(known)
 
 
-def _landmarks(thing: Any) -> dict[str, Rule]:
-    """Return the rules of expected kernel values."""
-
-    def n_features(at: At, value: Any) -> None:
-        whole(1, len(at.features) // 2)(at, value)
-        _check_shape(at, (value,), "q")
-
-    # With features of spread 1, a fit tries no gamma that is nearly as large.
-    return {"n_features": n_features, "gamma": real(0.0, 1e6), "landmarks_": numbers("mq", most=FAR)}
-
-
-def _error_bars(thing: Any) -> dict[str, Rule]:
+def _error_bars(thing: Value) -> dict[str, Rule]:
     """Return the rules of an ErrorBarClassifier: a calibrated linear score, or a pool."""
     inner: dict[str, Rule]
     if vars(thing).get("model") == "linear":
         inner = {
-            **_calibration(),
+            **_CALIBRATION,
             "method_": one_of("shrunk", "posterior", "probit"),
             "kappa_pvalue_": real(0.0, nan=True),
             "estimator_": part(GuruClassifier, ProbitWithErrors),
@@ -519,7 +473,7 @@ def _error_bars(thing: Any) -> dict[str, Rule]:
             # ``features_`` is checked before it.
             "pool_": lambda at, value: _pool(at, value, vars(thing)["features_"]),
             "cv_scores_": _scores,
-            "n_jobs": _jobs,
+            "n_jobs": whole(-MOST_JOBS, MOST_JOBS, optional=True),
         }
     return {
         **_CLASSIFIER,
@@ -528,53 +482,41 @@ def _error_bars(thing: Any) -> dict[str, Rule]:
         "has_errors_": one_of(True, False),
         "population_": _population,
         "centre_": numbers("d"),
-        "scale_": numbers("d", above=0.0),
+        "scale_": _SCALE,
         "reliability_": numbers("d"),
         **inner,
     }
 
 
-def _calibration() -> dict[str, Rule]:
-    factor = real(0.0, 1e70)  # its square times a variance does not overflow
-    return {"alpha_": factor, "beta_": _beta, "kappa_": factor}
-
-
-_INPUT: dict[str, Rule] = {"n_features_in_": _features}
+_INPUT: dict[str, Rule] = {"n_features_in_": _count("features")}
 _CLASSIFIER: dict[str, Rule] = {**_INPUT, "classes_": _labels}
 _LINEAR: dict[str, Rule] = {**_CLASSIFIER, "coef_": numbers("sd"), "intercept_": numbers("s")}
 _NOISE = part(Isotropic, Axis, PerFeature, Covariance, type(None))
 _POPULATION = part(Population, type(None))
 _GURU: dict[str, Rule] = {**_LINEAR, "noise_": _NOISE, "population_": _POPULATION}
+_FACTOR = real(0.0, 1e70)  # its square times a variance does not overflow
+_CALIBRATION: dict[str, Rule] = {"alpha_": _FACTOR, "beta_": _beta, "kappa_": _FACTOR}
 _SIGMA: dict[str, Rule] = {"sigma": real(0.0)}
-_MIXTURE: dict[str, Rule] = {
-    "weights": shares("k"), "means": numbers("kd"), "covariances": _covariances
-}  # fmt: skip
+_SCALE = numbers("d", above=0.0)
+_SCALING: dict[str, Rule] = {**_INPUT, "scale_": numbers("d", above=0.0, optional=True)}
+_MIXTURE: dict[str, Rule] = {"weights": shares("k"), "means": numbers("kd"), "covariances": _covariances}
 
 # Rules of the attributes, by type; of a few types they depend on the object.
-CONTENTS: Mapping[type, dict[str, Rule] | Callable[[Any], dict[str, Rule]]] = {
+CONTENTS: Mapping[type, dict[str, Rule] | Callable[[Value], dict[str, Rule]]] = {
     Pipeline: {"steps": _steps},
-    StandardScaler: {
-        **_INPUT, "mean_": numbers("d", optional=True), "scale_": numbers("d", above=0.0, optional=True)
-    },
-    RobustScaler: {
-        **_INPUT, "center_": numbers("d", optional=True), "scale_": numbers("d", above=0.0, optional=True)
-    },
-    MinMaxScaler: {**_INPUT, "min_": numbers("d"), "scale_": numbers("d", above=0.0)},
-    MaxAbsScaler: {**_INPUT, "scale_": numbers("d", above=0.0)},
+    StandardScaler: {**_SCALING, "mean_": numbers("d", optional=True)},
+    RobustScaler: {**_SCALING, "center_": numbers("d", optional=True)},
+    MinMaxScaler: {**_INPUT, "min_": numbers("d"), "scale_": _SCALE},
+    MaxAbsScaler: {**_INPUT, "scale_": _SCALE},
     QuantileTransformer: {
-        **_INPUT,
-        "n_quantiles_": size("q"),
-        "quantiles_": numbers("qd", rising=True),
-        "references_": numbers("q", rising=True),
-        "output_distribution": one_of("normal", "uniform"),
+        **_INPUT, "n_quantiles_": size("q"), "quantiles_": numbers("qd", rising=True),
+        "references_": numbers("q", rising=True), "output_distribution": one_of("normal", "uniform"),
     },
     SimpleImputer: {**_INPUT, "statistics_": numbers("d")},
     FunctionTransformer: {"func": one_of(None), "inverse_func": one_of(None)},
-    WithErrors: {
-        **_INPUT, "transformer_": _transformer, "population_": _POPULATION, "_map": _map
-    },
+    WithErrors: {**_INPUT, "transformer_": _transformer, "population_": _POPULATION, "_map": _map},
     AffineMap: {
-        "centre": numbers("d"), "offset": numbers("d"), "matrix": numbers("dd", sparse=True), "monomial": _monomial
+        "centre": numbers("d"), "offset": numbers("d"), "matrix": numbers("dd", sparse=True), "monomial": _monomial,
     },
     CurvedMap: {
         **{name: numbers("d") for name in ("low", "high", "below", "above", "signs")},
@@ -582,11 +524,8 @@ CONTENTS: Mapping[type, dict[str, Rule] | Callable[[Any], dict[str, Rule]]] = {
     },
     Population: {"means": numbers("d"), "spreads": numbers("d"), "covariance": numbers("dd", optional=True)},
     Deconvolve: {
-        **_INPUT,
-        "population_": part(Mixture, FactorMixture),
-        "spreads_": numbers("d", low=0.0),
-        "error_scale_": numbers("d", low=0.0),
-        "indicators_": indices("i", below="d"),
+        **_INPUT, "population_": part(Mixture, FactorMixture), "spreads_": numbers("d", low=0.0),
+        "error_scale_": numbers("d", low=0.0), "indicators_": indices("i", below="d"),
     },
     Mixture: _MIXTURE,
     FactorMixture: {**_MIXTURE, "loadings": numbers("kdr"), "uniquenesses": numbers("kd", above=0.0)},
@@ -604,37 +543,28 @@ CONTENTS: Mapping[type, dict[str, Rule] | Callable[[Any], dict[str, Rule]]] = {
     **dict.fromkeys(TREES, _CLASSIFIER),  # their nodes were checked before they were made
     KernelGuruClassifier: _kernel_machine,
     Kernel: {
-        "name": one_of(*(name for name in NAMES if name != "precomputed")),
-        "params": _kernel_parameters,
+        "name": one_of(*(name for name in NAMES if name != "precomputed")), "params": _kernel_parameters,
         "centre": numbers("d", optional=True),
     },
     CalibratedWithErrorsCV: {
-        "classes_": _labels,
-        **_calibration(),
-        "estimator": pattern(Pipeline, *INNER),
+        "classes_": _labels, **_CALIBRATION, "estimator": pattern(Pipeline, *INNER),
         "estimator_": part(Pipeline, *INNER),
     },
     ErrorBarClassifier: _error_bars,
     FeatureColumns: {
-        "view": _view,
-        "axes": numbers("dr"),
-        "largest": numbers("d", low=0.0),
-        "low": numbers("d"),
-        "high": numbers("d"),
-        "gaps": _features_of("g"),
-        "limits": _features_of("l"),
+        "view": _view, "axes": numbers("dr"), "largest": numbers("d", low=0.0), "low": numbers("d"),
+        "high": numbers("d"), "gaps": indices("g", below="d", rising=True),
+        "limits": indices("l", below="d", rising=True),
     },
     OpinionPool: {
-        "n_classes": _n_classes, "members": _members, "weights": _weights, "powers": numbers("t", low=0.0),
-        "gate": _gate,
+        "n_classes": _count("classes"), "members": _members, "weights": shares("tm"),
+        "powers": numbers("t", low=0.0), "gate": _gate,
     },
     FittedMember: _member,
-    ExpectedKernel: _landmarks,
+    # With features of spread 1, a fit tries no gamma that is nearly as large.
+    ExpectedKernel: {"n_features": _half, "gamma": real(0.0, 1e6), "landmarks_": numbers("mq", most=FAR)},
     PopulationClassifier: {
-        **_CLASSIFIER,
-        "has_errors_": one_of(True, False),
-        "populations_": _populations,
-        "class_count_": numbers("c", above=0.0),
-        "class_prior_": shares("c"),
+        **_CLASSIFIER, "has_errors_": one_of(True, False), "populations_": _populations,
+        "class_count_": numbers("c", above=0.0), "class_prior_": shares("c"),
     },
 }  # fmt: skip

@@ -11,12 +11,12 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import cycle
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,42 +25,31 @@ import pyarrow.compute as pc
 from gaussguru._columns import Bar, ColumnRoles, column_roles, plain
 from gaussguru._columns.conventions import FUNCTION, LONGEST_NAME, NINETY_PERCENT
 from gaussguru._columns.measured import KINDS, LARGEST, REPLICATES
-from gaussguru._tables.base import COMMA, NUMBER, numbers_of
-from gaussguru._tables.files import Libsvm, TableError, TableReader, quoted
+from gaussguru._tables.base import COMMA, DECIMAL_COMMA, NUMBER, TableReader, numbers_of
+from gaussguru._tables.contents import TableError, quoted
+from gaussguru._tables.files import Libsvm
 from gaussguru._tables.layout import Layout
 
 if TYPE_CHECKING:
     from gaussguru._utils.linalg import Array
 
-__all__ = ["ColumnPlan", "Options", "Plan"]
 
 # Rows that must be there before their numbers say anything of a column.
 FEW = 20
-# Levels of a category: at most, and the rows that there must be for each.
-MOST_LEVELS, ROWS_PER_LEVEL = 20, 5
-# Rows with a feature that must be there before it may be said to tell the label, those of them beside the largest
-# class, and the features that are named.
-LEAK_ROWS, LEAK_OTHERS, MOST_LEAKS = 50, 5, 4
-# The least of integers that may be identifiers: all different, and so many digits.
-LONG = 10**7
-# Numbers by which archives say that there is no value; from HUGE on, up to what is an error, any number is one.
+# Levels of a category, at most.
+MOST_LEVELS = 20
+# Features that are named as leaks of the label.
+MOST_LEAKS = 4
+# Numbers by which archives say that there is no value.
 NO_NUMBERS = {
     *(sign * float(text) for text in ("99", "99.9", "99.99", "99.999", "999", "999.9", "999.99", "9999", "99999",
                                       "9999.99", "99.9999", "999.999", "999999") for sign in (1, -1)),
     *(-float(str(digit) * 9) for digit in range(2, 10)), float(np.float32(-999999488)),
 }  # fmt: skip
-HUGE = 1e20
-# Different words that may stand for no value among the numbers of a column.
-MOST_WORDS_FOR_NONE = 3
 _NUMBER = re.compile(rf"\s*(?:{NUMBER}|[-+]?\d*,\d+)\s*")
-_WITH_COMMA = re.compile(r"\s*[-+]?\d*,\d+\s*")
 # The same with an error: 12.3±0.4, 12.3 +/- 0.4, 12.3(4); or a limit: <0.5.
 _WITH_ERROR = re.compile(rf"{_NUMBER.pattern}(?:(?:±|\+/?[-\u2212]){_NUMBER.pattern}|\([\d.,]+\)\s*)")
 _LIMIT = re.compile(rf"\s*[<>≤≥]=?{_NUMBER.pattern}")
-# Characters of the list of doubtful columns, and of a command, in an error of one line.
-MOST_WORDS, MOST_COMMAND = 450, 350
-# Number of columns that may be replicates, and their least correlation.
-REPLICATED, ALIKE = range(2, 11), 0.9
 
 
 class ColumnPlan(NamedTuple):
@@ -97,11 +86,11 @@ class Options:
     @cached_property
     def named(self) -> list[tuple[str, str]]:
         """Roles that are given to columns: ("value" or "category", column)."""
-        pairs = [text.partition(":") for text in self.roles]
-        for role, _, column in pairs:
+        pairs = [(role, column) for role, _, column in (text.partition(":") for text in self.roles)]
+        for role, column in pairs:
             if role not in ("value", "category") or not column:
                 raise TableError(f"--as must be value:COL or category:COL; got {role + ':' + column!r}")
-        return [*((role, column) for role, _, column in pairs), *(("category", column) for column in self.category)]
+        return [*pairs, *(("category", column) for column in self.category)]
 
     def having(self, role: str) -> list[str]:
         """Return the columns that are given a role."""
@@ -162,8 +151,9 @@ class Plan:
         parts = [f"{n} feature{'s' * (n != 1)}, {len(errors)} with errors" if n else "features by their indices"]
         groups: dict[str, list[str]] = {}
         for column in self.columns:
-            if column.role not in _KNOWN and not column.role.startswith(_USED):
-                groups.setdefault(column.role, []).append(column.name)
+            role = column.role
+            if role not in ("value", "category", "target", "weight", "group") and not role.startswith(_USED):
+                groups.setdefault(role, []).append(column.name)
         ignored = []
         for role, names in groups.items():
             shown = ", ".join(_short(name) for name in names[:6]) + (f", ... ({len(names)})" if len(names) > 6 else "")
@@ -180,8 +170,7 @@ class Plan:
     @property
     def settled_by(self) -> list[str]:
         """Options that settle all doubts."""
-        options = [option for _, given in self.doubtful.values() for option in given]
-        return list(dict.fromkeys(options))
+        return list(dict.fromkeys(option for _, given in self.doubtful.values() for option in given))
 
     def check(self, command: Sequence[str] = ()) -> Layout:
         """Return the layout; raise if columns are doubtful, with a command that settles all of them."""
@@ -191,24 +180,23 @@ class Plan:
         words, shown = 0, list[str]()
         for item in items:
             words += len(item)
-            if words > MOST_WORDS and shown:
+            if words > 450 and shown:  # characters of an error of one line
                 shown.append(f"{len(items) - len(shown)} more, listed by gaussguru columns")
                 break
-            shown.append(item[:MOST_WORDS])
-        settling = _joined(self.settled_by)
-        if len(settling) > MOST_COMMAND:
+            shown.append(item[:450])
+        settling = " ".join(self.settled_by)
+        if len(settling) > 350:
             others = [option for option in self.settled_by if not option.startswith("--drop ")]
-            settling = _joined(["--drop-doubtful", *others])
-        given = _joined(shlex.quote(part) for part in command)
+            settling = " ".join(["--drop-doubtful", *others])
+        given = " ".join(shlex.quote(part) for part in command)
         n = len(self.doubtful)
         raise TableError(
             f"{self.name}: {n} column{'s' * (n > 1)} must be named: {'; '.join(shown)}. --as value:COL uses a column "
-            f"as a value; to go on without: {given + ' ' if given and len(given) < MOST_COMMAND else ''}{settling}"
+            f"as a value; to go on without: {given + ' ' if given and len(given) < 350 else ''}{settling}"
         )
 
 
-# Roles that the summary does not list as ignored, and how the others of these begin.
-_KNOWN = ("value", "category", "target", "weight", "group")
+# How roles begin that the summary does not list as ignored.
 _USED = ("error", "limit", "correlation", "replicate", "DOUBTFUL")
 
 
@@ -221,10 +209,6 @@ def _number_or_word(cell: str) -> float | str:
 
 def _short(name: str) -> str:
     return name if len(name) <= 40 else name[:37] + "..."
-
-
-def _joined(parts: Iterable[str]) -> str:
-    return " ".join(parts)
 
 
 def _drop(name: str) -> str:
@@ -250,16 +234,14 @@ def _checked_target(table: TableReader, target: str | None, options: Options) ->
             f"{table.name}: --target must say which column has the labels; there are {table.some_columns()}"
         )
     table.require(target, "--target")
-    alone = {"--weights": options.weights, "--groups": options.groups}
-    features = {"--features": options.features, "--as": [name for _, name in options.named]}
     taken = {target: "the target"}
-    for option, name in alone.items():
-        if name is not None:
-            table.require(name, option)
-            if name in taken:
-                raise TableError(f"{table.place(name)} is {taken[name]} and cannot be that of {option}, too")
-            taken[name] = f"that of {option}"
-    named = {"--drop": options.drop, **features}
+    for option, alone in (("--weights", options.weights), ("--groups", options.groups)):
+        if alone is not None:
+            table.require(alone, option)
+            if alone in taken:
+                raise TableError(f"{table.place(alone)} is {taken[alone]} and cannot be that of {option}, too")
+            taken[alone] = f"that of {option}"
+    named = {"--drop": options.drop, "--features": options.features, "--as": [name for _, name in options.named]}
     for option, names in named.items():
         for name in names:
             table.require(name, option)
@@ -273,7 +255,7 @@ def _checked_target(table: TableReader, target: str | None, options: Options) ->
 class _Planner:
     """A table with its first rows, and options, from which a plan is made."""
 
-    def __init__(self, table: TableReader, target: str, options: Options, shown: Any) -> None:
+    def __init__(self, table: TableReader, target: str, options: Options, shown: pa.Table) -> None:
         self.table, self.target, self.options, self.shown = table, target, options, shown
         self.n = shown.num_rows
         self.no_numbers = [cell for cell in options.none if isinstance(cell, float)]
@@ -296,14 +278,23 @@ class _Planner:
         roles = self._roles()
         ignored = dict(roles.ignored)
         layout = self._layout(roles, ignored)
-        self._doubt_commas(layout)
+        for name in [name for name in self.commas if name in {*layout.numbers, *self.doubtful}]:
+            if self.commas[name]:
+                self._add_doubt(name, "has decimal commas", "--decimal ,")
+            else:
+                reason = "has commas in numbers, of thousands (remove them) or decimal (--decimal ,)"
+                self.doubtful[name] = reason, [_drop(name)]
         if layout.missing == "unmeasured" and self.options.missing_error is None:
             self._check_missing_errors(layout)
         if layout.missing == "error" and self.options.missing is None:  # what stands for no value is then none
             for _, settling in self.doubtful.values():
                 settling.extend(["--missing unmeasured"] * any(part.startswith("--na") for part in settling))
-        if self.options.drop_doubtful:
-            return self._without_doubtful()
+        if self.options.drop_doubtful:  # those that --drop would settle; the others stay doubtful
+            gone = [
+                name for name, (_, given) in self.doubtful.items() if any(part.startswith("--drop") for part in given)
+            ]
+            options = replace(self.options, drop=[*self.options.drop, *gone], drop_doubtful=bool(gone))
+            return _Planner(self.table, self.target, options, self.shown).plan()
         notes = [*self.notes, *self._notes(roles, layout)]
         return Plan(self.table.name, layout, self._rows(layout, ignored), self.doubtful, self.n, notes)
 
@@ -366,12 +357,6 @@ class _Planner:
             if column not in layout.values:
                 raise TableError(f"{self.table.place(column)} is no feature with numbers, for --log")
 
-    def _without_doubtful(self) -> Plan:
-        """Return the plan of the table without the columns that --drop would settle; the others stay doubtful."""
-        gone = [name for name, (_, given) in self.doubtful.items() if any(part.startswith("--drop") for part in given)]
-        options = replace(self.options, drop=[*self.options.drop, *gone], drop_doubtful=bool(gone))
-        return _Planner(self.table, self.target, options, self.shown).plan()
-
     def _find_commas(self) -> dict[str, bool]:
         """Return columns with commas in numbers, and whether these are decimal; raise if row 1 is a second header."""
         texts = {name: column for name, column in zip(self.shown.column_names, self.shown.columns, strict=True)
@@ -384,23 +369,13 @@ class _Planner:
                 f"{self.table.place(below[0])} has {quoted(texts[below[0]][0].as_py())} in row 1, and numbers below: "
                 "row 1 looks like a second header; remove it from the file"
             )
-        commas = [name for name in self.columns if name in texts and _matches(texts[name], _WITH_COMMA)]
+        commas = [name for name in self.columns if name in texts and _matches(texts[name], DECIMAL_COMMA)]
         if commas:
             self.notes = [f"texts such as {texts[commas[0]].drop_null()[0].as_py()!r} in {_named(commas)}: {COMMA}"]
         if getattr(self.table, "sep", ",") != ",":
             return dict.fromkeys(commas, True)
         thousands = r"^\s*[-+]?[1-9]\d{0,2}(,\d{3})+\s*$"
         return {name: not pc.all(pc.match_substring_regex(texts[name], thousands)).as_py() for name in commas}
-
-    def _doubt_commas(self, layout: Layout) -> None:
-        """Refuse columns with commas in numbers, and name the option that reads decimal ones."""
-        used = {*layout.numbers, *self.doubtful}
-        for name in [name for name in self.commas if name in used]:
-            if self.commas[name]:
-                self._add_doubt(name, "has decimal commas", "--decimal ,")
-            else:
-                reason = "has commas in numbers, of thousands (remove them) or decimal (--decimal ,)"
-                self.doubtful[name] = reason, [_drop(name)]
 
     def _add_doubt(self, name: str, reason: str, option: str) -> None:
         """Add to the doubts of a column a reason, and the option that settles it."""
@@ -420,7 +395,7 @@ class _Planner:
             return "integer"
         return "signed" if (pc.min(column).as_py() or 0) < 0 else "number"
 
-    def _numbers(self, name: str, column: Any) -> Any:
+    def _numbers(self, name: str, column: pa.Array) -> pa.Array:
         """Return the numbers of a text column of numbers, and note the texts among them; else the column."""
         if not pa.types.is_string(column.type) or not _matches(column, _NUMBER):
             return column
@@ -470,26 +445,23 @@ class _Planner:
 
     def _split_text(self, name: str, categories: dict[str, list[str]], ignored: dict[str, str]) -> None:
         """Add a column of texts to the categories, the ignored columns or the doubts."""
-        column, is_wanted = self.shown[name], name in self.options.features
+        column = self.shown[name]
         if name not in self.named and _matches(column, _WITH_ERROR):
             reason = "has values with errors in one cell: split the column into one of values and one of errors"
             self.doubtful[name] = reason, [_drop(name)]
             return
         texts = pc.unique(pc.utf8_trim_whitespace(pc.cast(column, pa.string())))
         levels = sorted(texts.drop_null().to_pylist())
-        few = len(levels) <= min(MOST_LEVELS, max(2, self.n / ROWS_PER_LEVEL))
+        few = len(levels) <= min(MOST_LEVELS, max(2, self.n / 5))
         if len(levels) > 1 and (few or name in self.options.having("category")):
             categories[name] = levels
-        elif is_wanted and len(levels) < 2:
-            raise TableError(
-                f"{self.table.place(name)} has the text {quoted(''.join(levels))} in all rows, and cannot be a "
-                f"feature; leave it out with --drop {quoted(name)}"
+        elif name in self.options.features:
+            why = (
+                f"{len(levels)} different texts in {self.n} rows; --as category:{name} makes features of them, or leave"
             )
-        elif is_wanted:
-            raise TableError(
-                f"{self.table.place(name)} has {len(levels)} different texts in {self.n} rows; --as category:"
-                f"{name} makes features of them, or leave it out with --drop {quoted(name)}"
-            )
+            if len(levels) < 2:
+                why = f"the text {quoted(''.join(levels))} in all rows, and cannot be a feature; leave"
+            raise TableError(f"{self.table.place(name)} has {why} it out with --drop {quoted(name)}")
         elif len(levels) < 2:
             ignored[name] = "constant"
         else:
@@ -517,7 +489,7 @@ class _Planner:
             if any(map(_LIMIT.fullmatch, self.broken.get(place, ()))):
                 reason = "has limits such as <0.5 in cells: split the column into one of values and one of marks"
                 self.doubtful[place] = reason, [_drop(name)]
-            elif found or (0 < len(words) <= MOST_WORDS_FOR_NONE and not re.search(r"\d|,", "".join(words))):
+            elif found or (0 < len(words) <= 3 and not re.search(r"\d|,", "".join(words))):
                 text = ",".join([*(f"{number:.15g}" for number in found), *words])
                 errors = ["--missing-error unmeasured"] * (place != name and self.options.missing_error is None)
                 self.doubtful[place] = f"has {text} where there may be no value", [shlex.quote(f"--na={text}"), *errors]
@@ -531,7 +503,7 @@ class _Planner:
         steps = np.diff(values)
         if abs(steps[0]) == 1 and (steps == steps[0]).all():
             return f"numbers the rows from {values[0]} on"
-        is_long = values.min() >= LONG
+        is_long = values.min() >= 10**7
         if (is_long or name.lower().endswith("id")) and len(np.unique(values)) == self.n:
             return f"looks like an identifier: {'long ' * bool(is_long)}integers, all different"
         return ""
@@ -563,25 +535,18 @@ class _Planner:
         """Return the negative number that occurs more than once among nonnegative errors, if there is one only."""
         values = self._complete([name])[:, 0]
         negative = values[values < 0]
-        is_one = 1 < len(negative) < len(values) and (negative == negative[0]).all()
-        return [float(negative[0])] if is_one else []
+        return negative[:1].tolist() if 1 < len(negative) < len(values) and np.ptp(negative) == 0 else []
 
     def _may_be_none(self, number: float | None) -> bool:
         if number is None or not math.isfinite(number) or number in self.no_numbers:
             return number is not None and number in self.no_numbers
-        return float(number) in NO_NUMBERS or HUGE <= abs(number) <= LARGEST
+        return float(number) in NO_NUMBERS or 1e20 <= abs(number) <= LARGEST  # beyond is an error
 
     def _doubt_errors(self, names: dict[str, None], roles: ColumnRoles) -> None:
         """Refuse columns that may be errors, as most names of features are there with the same ending or beginning."""
-        pairs: dict[str, list[tuple[str, str]]] = {}
-        spelt = {name: name for name in names}
-        bare = {plain(name): name for name in names if plain(name) != name.lower()}  # without units in brackets
-        for known in (spelt, {plain(name): name for name in names} if bare else {}):
-            for name in known if not pairs else ():
-                for cut in range(1, min(len(name), LONGEST_NAME)):
-                    for feature, pattern in ((name[:cut], "{x}" + name[cut:]), (name[cut:], name[:cut] + "{x}")):
-                        if feature in known and re.search(r"[^\W\d_]", pattern.replace("{x}", "")):
-                            pairs.setdefault(pattern, []).append((known[feature], known[name]))
+        pairs = _alike_names({name: name for name in names})
+        if not pairs and any(plain(name) != name.lower() for name in names):  # names without units in brackets
+            pairs = _alike_names({plain(name): name for name in names})
         for pattern, found in pairs.items():
             is_word = len(found) > 1 or not pattern.replace("{x}", "").isalnum()
             if is_word and 2 * sum(self._may_be_error(*pair) for pair in found) > len(names) - len(found):
@@ -607,28 +572,25 @@ class _Planner:
             if match is not None:
                 groups.setdefault(match[1].rstrip("_"), []).append((int(match[2]), name))
         for base, numbered in groups.items():
-            order = [number for number, _ in sorted(numbered)]
-            if len(order) not in REPLICATED or order != list(range(1, len(order) + 1)):
+            order, of = zip(*sorted(numbered), strict=True)
+            if not 2 <= len(order) <= 10 or order != tuple(range(1, len(order) + 1)):
                 continue
-            of = [name for _, name in sorted(numbered)]
             values = self._complete(of)
-            if len(values) < FEW or not (values.std(axis=0) > 0).all():
-                continue
-            alike = np.corrcoef(values, rowvar=False).min() > ALIKE
-            if alike and np.ptp(values.mean(axis=0)) < values.std(axis=0).mean():
+            spreads = values.std(axis=0) if len(values) >= FEW else np.zeros(1)
+            alike = (spreads > 0).all() and np.corrcoef(values, rowvar=False).min() > 0.9
+            if alike and np.ptp(values.mean(axis=0)) < spreads.mean():
                 ends = [re.sub(r".*?(\d+)$", r"\1", name) for name in of]
                 option = f"--replicates '{of[0][: -len(ends[0])]}{{{','.join(ends)}}}'"
                 for name in of:
                     others = ", ".join(repr(other) for other in of if other != name)
                     self._add_doubt(name, f"looks like a replicate of {base!r}, as {others}", option)
 
-    def _complete(self, names: list[str]) -> Array:
+    def _complete(self, names: Sequence[str]) -> Array:
         """Return columns of the first rows, (n_rows, n_columns), in which all have a number."""
         columns = [pc.cast(self.shown[name], pa.float64(), safe=False).to_numpy().astype(np.float64) for name in names]
-        values: Array = np.column_stack(columns)
+        values = np.column_stack(columns)
         values[np.isin(values, self.no_numbers)] = np.nan
-        complete: Array = values[np.isfinite(values).all(axis=1)]
-        return complete
+        return np.asarray(values[np.isfinite(values).all(axis=1)])
 
     def _named_replicates(self, not_values: set[str]) -> dict[str, list[str]]:
         """Return the columns of each quantity that --replicates names."""
@@ -725,7 +687,7 @@ class _Planner:
                 empty = next(name for name in bar.columns if pc.any(self._is_gone(name)).as_py())
                 self.doubtful.setdefault(empty, (reason, ["--missing-error unmeasured"]))
 
-    def _is_gone(self, name: str) -> Any:
+    def _is_gone(self, name: str) -> pa.Array:
         """Return where a column has no value."""
         column = self.shown[name]
         if not self.no_numbers or pa.types.is_string(column.type):
@@ -736,9 +698,8 @@ class _Planner:
     def _notes(self, roles: ColumnRoles, layout: Layout) -> list[str]:
         """Return what a user should know of the plan."""
         notes = []
-        used = {column for bar in layout.errors.values() for column in bar.columns} | {
-            column for column, _ in layout.limits.values()
-        }
+        used = {column for bar in layout.errors.values() for column in bar.columns}
+        used |= {column for column, _ in layout.limits.values()}
         sources = Counter(source for column, source in roles.used.items() if column in used)
         if sources and set(sources) != {"errors by name"}:
             notes.append(f"errors by names of {', '.join(source for source, _ in sources.most_common())}")
@@ -750,21 +711,20 @@ class _Planner:
                   f"deviation {layout.errors[name].factor:.4g}" for name in doubled]  # fmt: skip
         if not layout.errors and not layout.limits and not roles.doubtful and self.options.errors:
             notes.append("NO ERROR COLUMNS FOUND: features are taken as exact, for --classifier guru")
-        notes += self._leaks(layout)
+        leaks = self._leaks(layout)
+        notes += [f"LABEL LEAK? {quoted(name)} alone tells the label of the first {self.n} rows; if it is made from "
+                  f"the label, give {_drop(name)}" for name in leaks[:MOST_LEAKS]]  # fmt: skip
+        if len(leaks) > MOST_LEAKS:
+            notes.append(f"LABEL LEAK? {len(leaks) - MOST_LEAKS} more features alone tell the label")
         if layout.categories:
             notes.append(f"one feature for each level but the first of {_named([*layout.categories])}")
         return notes
 
     def _leaks(self, layout: Layout) -> list[str]:
-        """Return warnings of features that alone tell the label."""
+        """Return the features that alone tell the label."""
         labels, known = pc.cast(self.shown[self.target], pa.string()), set(self.columns)
         names = [name for name in [*layout.values, *layout.categories] if name in known]
-        leaks = [name for name in names if _tells(self.shown[name], labels)]
-        return [
-            f"LABEL LEAK? {quoted(name)} alone tells the label of the first {self.n} rows; if it is made from the "
-            f"label, give {_drop(name)}"
-            for name in leaks[:MOST_LEAKS]
-        ] + [f"LABEL LEAK? {len(leaks) - MOST_LEAKS} more features alone tell the label"] * (len(leaks) > MOST_LEAKS)
+        return [name for name in names if _tells(self.shown[name], labels)]
 
     def _rows(self, layout: Layout, ignored: dict[str, str]) -> list[ColumnPlan]:
         """Return the role of every column, in the order of the table."""
@@ -800,14 +760,25 @@ def _used_roles(layout: Layout) -> Iterator[tuple[str, tuple[str, str]]]:
         yield column, (f"correlation of {one} and {other}", "")
 
 
-def _tells(column: Any, labels: Any) -> bool:
+def _alike_names(known: dict[str, str]) -> dict[str, list[tuple[str, str]]]:
+    """Return columns whose names are those of others with an ending or a beginning, after these others, by pattern."""
+    pairs: dict[str, list[tuple[str, str]]] = {}
+    for name, column in known.items():
+        for cut in range(1, min(len(name), LONGEST_NAME)):
+            for feature, pattern in ((name[:cut], "{x}" + name[cut:]), (name[cut:], name[:cut] + "{x}")):
+                if feature in known and re.search(r"[^\W\d_]", pattern.replace("{x}", "")):
+                    pairs.setdefault(pattern, []).append((known[feature], column))
+    return pairs
+
+
+def _tells(column: pa.Array, labels: pa.Array) -> bool:
     """Return whether a column alone tells the labels: by few values of one label each, or cuts between sorted ones."""
     known = pc.and_(pc.is_valid(column), pc.is_valid(labels))
     column, labels = (each.filter(known).combine_chunks().dictionary_encode() for each in (column, labels))
     codes, classes = column.indices.to_numpy(), labels.indices.to_numpy()
     sizes = np.bincount(classes)
     n_values, others = len(column.dictionary), len(classes) - sizes.max(initial=0)
-    if len(classes) < LEAK_ROWS or others < LEAK_OTHERS:
+    if len(classes) < 50 or others < 5:  # too few to say so
         return False
     if n_values <= MOST_LEVELS:
         table = np.bincount(codes * len(sizes) + classes, minlength=n_values * len(sizes)).reshape(n_values, -1)
@@ -820,7 +791,7 @@ def _tells(column: Any, labels: Any) -> bool:
     return bool(changes.sum() == len(sizes) - 1 and (np.diff(values[order])[changes] > 0).all())
 
 
-def _matches(column: Any, pattern: re.Pattern[str]) -> bool:
+def _matches(column: pa.Array, pattern: re.Pattern[str]) -> bool:
     """Return whether most of the first texts of a column match a pattern."""
     texts = column.drop_null().slice(0, 200).to_pylist()
     return bool(texts) and 2 * sum(pattern.fullmatch(text) is not None for text in texts) >= len(texts)

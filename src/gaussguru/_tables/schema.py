@@ -21,23 +21,13 @@ from gaussguru._columns import Cells
 from gaussguru._columns.measured import LARGEST
 from gaussguru._errors import Limits
 from gaussguru._rows.streams import mapped_rows
-from gaussguru._tables.files import NO_VALUE, Libsvm, TableError, TableReader, column_of, nearest, quoted
+from gaussguru._tables.base import NO_VALUE, TableReader, column_of, nearest
+from gaussguru._tables.contents import TableError, quoted
+from gaussguru._tables.files import Libsvm
 from gaussguru._tables.layout import Layout
 from gaussguru._utils.linalg import EPS, Array
+from gaussguru._utils.types import Mixed, Record, Values
 
-__all__ = [
-    "Data",
-    "TablePart",
-    "checked_frame",
-    "deviations",
-    "label_value",
-    "label_values",
-    "read_all",
-    "read_parts",
-]
-
-# The largest weight of a row: sums of weights stay far from overflow.
-LARGEST_WEIGHT = 1e80
 # Characters of a label. Arrays of texts take as much for every row as the longest needs: 800 bytes.
 LONGEST_LABEL = 200
 
@@ -50,20 +40,20 @@ class TablePart(NamedTuple):
     ``groups``, which are texts, are there for a fit only.
     """
 
-    X: Any
+    X: Values
     X_err: Array | Limits | None
-    y: NDArray[Any] | None
+    y: Mixed | None
     complete: NDArray[np.bool_]
-    kept: dict[str, Any]
+    kept: Record
     weights: Array | None = None
-    groups: NDArray[Any] | None = None
+    groups: Mixed | None = None
 
     @property
     def n_rows(self) -> int:
         """How many rows of the table these are, complete or not."""
         return len(self.complete)
 
-    def arrays(self) -> dict[str, Any]:
+    def arrays(self) -> Record:
         """Return values, errors, limits, labels, weights and groups of the complete rows, those that there are."""
         errors, limits = (self.X_err.err, self.X_err.sides) if isinstance(self.X_err, Limits) else (self.X_err, None)
         values = self.X.to_numpy() if isinstance(self.X, pd.DataFrame) else self.X
@@ -103,7 +93,7 @@ def read_parts(
     target = (layout.target or "label") if labels else None
     weighting, grouping = (layout.weights, layout.groups) if learning else (None, None)
     others = list(dict.fromkeys(filter(None, [*layout.texts, target, grouping, *keep])))
-    (_check_nameless if sparse else _check_columns)(table, layout, target, keep)
+    _check_columns(table, layout, target, keep)
     gaps, cells = _Gaps(table.name, layout, target), Cells(table.name, TableError)
     wanted = [*layout.numbers, *filter(None, [weighting])]
     for numbers, columns in _cut(table.parts(wanted, others, layout.words), most_rows):
@@ -119,7 +109,7 @@ def read_parts(
             _check_extremes(table.name, layout.values, X, gaps.n_rows)
         kept = {name: columns[name] for name in keep}
         part = gaps.part(X, X_err, y, kept, weights, groups, sparse=sparse)
-        if not gaps.refused and not cells.count:  # else there are more to be counted
+        if not gaps.unlabelled and not gaps.empty.any() and not cells.count:  # else there are more to be counted
             yield part
     cells.check()
     gaps.check()
@@ -145,19 +135,17 @@ def checked_frame(frame: pd.DataFrame, layout: Layout, name: str) -> TablePart:
     return part
 
 
-def _check_nameless(table: TableReader, layout: Layout, target: str | None, keep: list[str]) -> None:
-    """Check that a model and options do without names of columns."""
-    needed = [*layout.numbers, *layout.texts]
-    if not all(re.fullmatch("[0-9]{1,18}", name) for name in needed):
-        raise TableError(f"{table.name}: libsvm has no names, and the model was fitted to {quoted(needed[0])}, ...")
-    if keep:
-        raise TableError(f"{table.name}: libsvm has no names of columns, so no --keep {keep[0]}")
-
-
 def _check_columns(table: TableReader, layout: Layout, target: str | None, keep: list[str]) -> None:
-    """Check that all columns are there."""
+    """Check that all columns are there; with libsvm, that a model and options do without names."""
+    needed = [*layout.numbers, *layout.texts]
+    if isinstance(table, Libsvm):
+        if not all(re.fullmatch("[0-9]{1,18}", name) for name in needed):
+            raise TableError(f"{table.name}: libsvm has no names, and the model was fitted to {quoted(needed[0])}, ...")
+        if keep:
+            raise TableError(f"{table.name}: libsvm has no names of columns, so no --keep {keep[0]}")
+        return
     there = set(table.columns)
-    absent = [name for name in [*layout.numbers, *layout.texts] if name not in there]
+    absent = [name for name in needed if name not in there]
     if absent:
         rest = f", nor {', '.join(map(quoted, absent[1:6]))}" if len(absent) > 1 else ""
         known = set(layout.numbers)
@@ -179,36 +167,11 @@ class _Gaps:
         self.name, self.layout, self.target, self.n_rows = name, layout, target, 0
         self.empty, self.unlabelled = np.zeros(len(layout.features), dtype=np.intp), list[int]()
 
-    @property
-    def refused(self) -> bool:
-        """Whether the table is refused."""
-        return bool(self.unlabelled) or bool(self.empty.any())
-
     def part(
-        self,
-        X: Any,
-        X_err: Array | Limits | None,
-        y: NDArray[Any] | None,
-        kept: dict[str, Any],
-        weights: Array | None = None,
-        groups: NDArray[Any] | None = None,
-        *,
-        sparse: bool = False,
-    ) -> TablePart:
+        self, X: Values, X_err: Array | Limits | None, y: Mixed | None, kept: Record,
+        weights: Array | None = None, groups: Mixed | None = None, *, sparse: bool = False,
+    ) -> TablePart:  # fmt: skip
         """Return the next rows, without those that a model cannot use."""
-        complete = self._complete(X, X_err, y, sparse=sparse)
-        if not complete.all():
-            X, y = X[complete], None if y is None else y[complete]
-            more: list[Any] = [X_err, weights, groups]
-            X_err, weights, groups = (None if rows is None else rows[complete] for rows in more)
-        if not sparse:
-            X = pd.DataFrame(X, columns=self.layout.features, copy=False)
-        return TablePart(X, X_err, y, complete, kept, weights, groups)
-
-    def _complete(
-        self, X: Any, X_err: Array | Limits | None, y: NDArray[Any] | None, *, sparse: bool
-    ) -> NDArray[np.bool_]:
-        """Return which of the next rows a model can use."""
         n, what = X.shape[0], self.layout.missing
         missing = np.zeros((n, 0), dtype=bool) if sparse else np.isnan(X)
         if X_err is not None:
@@ -225,7 +188,12 @@ class _Gaps:
                 self.unlabelled += (self.n_rows + 1 + np.flatnonzero(~labelled)).tolist()
             complete &= labelled
         self.n_rows += n
-        return complete
+        if not complete.all():
+            given: list[Any] = [X, X_err, y, weights, groups]
+            X, X_err, y, weights, groups = (None if rows is None else rows[complete] for rows in given)
+        if not sparse:
+            X = pd.DataFrame(X, columns=self.layout.features, copy=False)
+        return TablePart(X, X_err, y, complete, kept, weights, groups)
 
     def check(self) -> None:
         """Refuse the table if rows lack what they must have."""
@@ -246,16 +214,14 @@ class _Gaps:
             )
 
 
-def _cut(parts: Iterable[tuple[Any, dict[str, Any]]], most_rows: int | None) -> Iterator[tuple[Any, dict[str, Any]]]:
+def _cut(parts: Iterable[tuple[Any, Record]], most_rows: int | None) -> Iterator[tuple[Any, Record]]:
     """Yield parts with no more rows than these."""
     for numbers, columns in parts:
         n = numbers.shape[0]
-        step = n if most_rows is None or n <= most_rows else most_rows
-        for first in range(0, n, max(1, step)):
-            yield (
-                numbers if step == n else numbers[first : first + step],
-                {name: column.slice(first, step) for name, column in columns.items()},
-            )
+        step = max(1, n if most_rows is None else min(n, most_rows))
+        for first in range(0, n, step):
+            rows = {name: column.slice(first, step) for name, column in columns.items()}
+            yield numbers if step == n else numbers[first : first + step], rows
 
 
 def deviations(X_err: Array | Limits) -> Array:
@@ -285,7 +251,7 @@ def _check_extremes(table: str, features: list[str], X: Array, first: int) -> No
         )
 
 
-def _checked_sparse(table: str, X: Any, first: int) -> Any:
+def _checked_sparse(table: str, X: sp.csr_matrix, first: int) -> sp.csr_matrix:
     """Return sparse values, of which all must be finite."""
     wrong = ~(np.abs(X.data) <= LARGEST)
     if wrong.any():
@@ -297,19 +263,19 @@ def _checked_sparse(table: str, X: Any, first: int) -> Any:
 
 def _weights(weights: Array, name: str, cells: Cells, first: int = 0) -> Array:
     """Return the weights of some rows, of which all must be 0 or more."""
-    wrong = ~((weights >= 0) & (weights <= LARGEST_WEIGHT))
+    wrong = ~((weights >= 0) & (weights <= 1e80))  # sums of weights stay far from overflow
     cells.add(wrong[:, np.newaxis], [name], weights[:, np.newaxis], "is a weight: a number from 0 on", first)
     return np.array(weights)  # not a part of all columns, which would stay in memory
 
 
-def _groups(column: Any, table: str, name: str, cells: Cells, first: int) -> NDArray[Any]:
+def _groups(column: pa.Array, table: str, name: str, cells: Cells, first: int) -> Mixed:
     """Return the groups of some rows as texts; every row must have one."""
     groups = _labels(column, column_of(table, name))[:, np.newaxis]
     cells.add(groups == None, [name], np.where(groups == None, "", groups), "is a group for every row", first)  # noqa: E711
     return groups[:, 0]
 
 
-def _labels(column: Any, place: str, words: Sequence[str] = ()) -> NDArray[Any]:
+def _labels(column: pa.Array, place: str, words: Sequence[str] = ()) -> Mixed:
     """Return labels as texts, None where there is none, or one of the words that stand for none."""
     try:
         encoded = column.dictionary_encode()
@@ -323,11 +289,11 @@ def _labels(column: Any, place: str, words: Sequence[str] = ()) -> NDArray[Any]:
         raise TableError(f"{place} has a label of {longest} characters; expected are at most {LONGEST_LABEL}")
     known = [None if text in NO_VALUE or text in words else text for text in texts.to_pylist()]
     codes = encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
-    labels: NDArray[Any] = np.array([*known, None], dtype=object)[codes]
+    labels: Mixed = np.array([*known, None], dtype=object)[codes]
     return labels
 
 
-def label_values(texts: Iterable[str]) -> tuple[str, dict[str, Any]]:
+def label_values(texts: Iterable[str]) -> tuple[str, Record]:
     """Return what labels are, and what each text stands for: whole numbers, truth values, or themselves.
 
     Parameters
@@ -374,13 +340,13 @@ class Data(NamedTuple):
     """A whole table: values and errors of the rows that can be used, labels as texts, and how many rows there were."""
 
     name: str
-    X: Any
+    X: Values
     X_err: Array | Limits | None
-    y: NDArray[Any]
+    y: Mixed
     layout: Layout
     n_rows: int
     weights: Array | None = None
-    groups: NDArray[Any] | None = None
+    groups: Mixed | None = None
 
 
 def read_all(table: TableReader, layout: Layout, *, learning: bool = False) -> Data:
@@ -403,7 +369,9 @@ def read_all(table: TableReader, layout: Layout, *, learning: bool = False) -> D
         n_rows += part.n_rows
         for name, values in part.arrays().items():
             is_number = not sparse and values.dtype.kind == "f"
-            parts.setdefault(name, []).append(_off_heap(values) if is_number else values)
+            # The memory of these copies is given back to the system when they are freed: before the fit begins.
+            kept = mapped_rows(values, np.arange(len(values))) if is_number else values
+            parts.setdefault(name, []).append(kept)
     if not n_rows:
         raise TableError(f"{table.name} has a header and no rows" if table.columns else f"{table.name} is empty")
     if not sum(map(len, parts["labels"])):
@@ -420,20 +388,14 @@ def read_all(table: TableReader, layout: Layout, *, learning: bool = False) -> D
     return Data(table.name, frame, X_err, y, layout, n_rows, **others)
 
 
-def _off_heap(values: Array) -> Array:
-    """Return a copy whose memory is given back to the system when it is freed: so it is before the fit begins."""
-    copied: Array = mapped_rows(values, np.arange(len(values)))
-    return copied
-
-
 def _stack(parts: list[Any]) -> Array:
     """Return parts one below the other, giving each back as soon as it is copied: they are never all there twice."""
     stacked = np.empty((sum(map(len, parts)), *parts[0].shape[1:]))
     last = len(stacked)
     while parts:
         part = parts.pop()
-        stacked[last - len(part) : last] = part
         last -= len(part)
+        stacked[last : last + len(part)] = part
     return stacked
 
 

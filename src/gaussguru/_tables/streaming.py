@@ -15,23 +15,23 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
-from numpy.typing import NDArray
 from sklearn.preprocessing import StandardScaler
 
 from gaussguru._columns import Cells
 from gaussguru._errors import Limits
-from gaussguru._tables.base import listed_numbers
-from gaussguru._tables.files import NO_VALUE, TableError, TableReader, format_of, quoted
+from gaussguru._tables.base import NO_VALUE, TableReader, listed_numbers
+from gaussguru._tables.contents import TableError, quoted
+from gaussguru._tables.files import format_of
 from gaussguru._tables.fitting import Moments, TrainingRows, used_rows
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.schema import checked_frame, deviations, read_parts
 from gaussguru._utils.linalg import EPS, Array
+from gaussguru._utils.types import Mixed
 from gaussguru.sources import Arrays, Dask
 from gaussguru.sources.base import needed
 
-# Bytes of a table beyond which it is not read into memory, and the part of the memory that it may take there: a fit
-# needs two to three times as much.
-LARGE, SHARE = 2 << 30, 1 / 8
+# Bytes of a table beyond which it is not read into memory.
+LARGE = 2 << 30
 
 
 def _name_of(files: Sequence[str]) -> str:
@@ -42,18 +42,14 @@ def is_large(files: Sequence[str]) -> bool:
     """Return whether files are to be read in parts: several, or one that is large."""
     if len(files) > 1 or not os.path.isfile(files[0]):
         return len(files) > 1
-    # libsvm is not read in parts: it is tried as long as it may fit.
-    most = LARGE if format_of(files[0]) == "libsvm" else min(LARGE, SHARE * _memory())
-    return _table_bytes(files[0]) > most
-
-
-def _table_bytes(path: str) -> int:
-    """Return about what a table takes in memory: text as much as on disk, Parquet what its columns unpack to."""
-    if format_of(path) == "parquet":
+    # libsvm is not read in parts: it is tried as long as it may fit. A fit needs two to three times the table.
+    format = format_of(files[0])
+    most = LARGE if format == "libsvm" else min(LARGE, _memory() / 8)
+    if format == "parquet":  # it takes what its columns unpack to, and text as much as on disk
         with suppress(pa.ArrowException, OSError):  # whoever reads it says what is wrong
-            about = pyarrow.parquet.read_metadata(path)
-            return int(8 * about.num_rows * about.num_columns)
-    return os.path.getsize(path)
+            about = pyarrow.parquet.read_metadata(files[0])
+            return bool(8 * about.num_rows * about.num_columns > most)
+    return os.path.getsize(files[0]) > most
 
 
 def _memory() -> float:
@@ -125,24 +121,23 @@ def _check_layout(layout: Layout) -> None:
 class _Ranked:
     """Label numbers as places among the classes, some at a time."""
 
-    def __init__(self, codes: NDArray[Any], ranks: NDArray[Any]) -> None:
+    ndim = 1
+
+    def __init__(self, codes: Mixed, ranks: Mixed) -> None:
         self.codes, self.ranks, self.shape = codes, ranks, codes.shape
-        self.ndim = 1
 
     def __len__(self) -> int:
         return len(self.codes)
 
-    def __getitem__(self, where: Any) -> NDArray[Any]:
-        found: NDArray[Any] = self.ranks[self.codes[where]]
-        return found
+    def __getitem__(self, where: Any) -> Mixed:
+        return np.asarray(self.ranks[self.codes[where]])
 
 
 # --- a cluster ----------------------------------------------------------------------------------------------
 
 
-# Columns of labels, of their numbers and of weights, and how the names of columns of errors begin, on a cluster.
-TEXT, LABEL, WEIGHT = "__gaussguru_text", "__gaussguru_label", "__gaussguru_weight"
-ERROR = "__gaussguru_error_"
+# Columns of labels and of weights on a cluster.
+TEXT, WEIGHT = "__gaussguru_text", "__gaussguru_weight"
 
 
 @contextmanager
@@ -164,17 +159,14 @@ def rows_on_cluster(
         if format == "parquet":
             raw = frames.read_parquet(names, columns=used)
         else:
-            spellings = {
-                "na_values": [*NO_VALUE, *layout.words],
-                "keep_default_na": False,
-                "dtype": dict.fromkeys([target, *layout.texts], str),
-            }
-            raw = frames.read_csv(names, sep=sep or ",", decimal=decimal, usecols=used, **spellings)
-        errors = [ERROR + name for name in layout.features] if layout.has_errors else []
+            csv = partial(frames.read_csv, names, sep=sep or ",", usecols=used, keep_default_na=False)
+            kinds = dict.fromkeys([target, *layout.texts], str)
+            raw = csv(decimal=decimal, na_values=[*NO_VALUE, *layout.words], dtype=kinds)
+        errors = _error_columns(layout)
         weights = [WEIGHT] if layout.weights else []
-        kinds = dict.fromkeys([*layout.features, *errors, *weights], np.float64) | {TEXT: object}
+        meta = dict.fromkeys([*layout.features, *errors, *weights], np.float64) | {TEXT: object}
         # One frame: those made of some columns each need not have the same partitions, Dask reads small files together.
-        frame = raw.map_partitions(_checked, layout, _name_of(files), meta=kinds)
+        frame = raw.map_partitions(_checked, layout, _name_of(files), meta=meta)
         X, texts = frame[layout.features], frame[TEXT]
         counted, total = texts.value_counts(sort=False, split_out=1), None
         if weights:
@@ -184,14 +176,13 @@ def rows_on_cluster(
             n_rows, counts, means, variances, weight = dask.compute(*wanted)
         except ValueError:
             if format == "csv":  # pandas names one column of those whose cells are no numbers
-                texts = frames.read_csv(names, sep=sep or ",", usecols=used, dtype=str, keep_default_na=False)
-                _check_cells(dask, texts, layout, decimal, _name_of(files))
+                _check_cells(dask, csv(dtype=str), layout, decimal, _name_of(files))
             raise
         moments = _moments(means.to_numpy(), variances.to_numpy(), int(n_rows))
         known = counts.index.tolist()
 
-        def encode(ranks: NDArray[Any]) -> Any:
-            return texts.map(dict(zip(known, ranks.tolist(), strict=True)), meta=(LABEL, np.int64))
+        def encode(ranks: Mixed) -> Any:
+            return texts.map(dict(zip(known, ranks.tolist(), strict=True)), meta=("__gaussguru_label", np.int64))
 
         source = Dask(frame, columns=layout.features)
         yield TrainingRows(
@@ -228,15 +219,11 @@ def _moments(means: Array, variances: Array, n_rows: int) -> Moments:
 def _checked(part: Any, layout: Layout, name: str) -> Any:
     """Return values, errors and texts of labels of a partition, checked as those of a table in memory."""
     found = checked_frame(part, layout, name)
-    columns = (
-        found.X
-        if found.X_err is None
-        else found.X.assign(
-            **{
-                ERROR + feature: errors
-                for feature, errors in zip(layout.features, deviations(found.X_err).T, strict=True)
-            }
-        )
-    )
+    errors = {} if found.X_err is None else dict(zip(_error_columns(layout), deviations(found.X_err).T, strict=True))
     weights = {} if found.weights is None else {WEIGHT: found.weights}
-    return columns.assign(**weights, **{TEXT: found.y})
+    return found.X.assign(**errors, **weights, **{TEXT: found.y})
+
+
+def _error_columns(layout: Layout) -> list[str]:
+    """Return the names of the columns of errors on a cluster."""
+    return [f"__gaussguru_error_{name}" for name in layout.features] if layout.has_errors else []

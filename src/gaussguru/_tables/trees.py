@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._measured.pool import alone
 from gaussguru._utils.linalg import Array
+from gaussguru._utils.types import Estimator, Mixed, Record
 
 # Numbers in the rows to which a classifier is fitted before it is given its nodes.
 MOST_NUMBERS = 10_000_000
@@ -28,7 +29,7 @@ LARGEST, MOST_JOBS = 1e100, 1024
 
 _FOREST = {"n_estimators": 1, "max_depth": 1}
 # Kinds, and settings that make a fit to a few rows fast.
-KINDS: dict[type, dict[str, Any]] = {
+KINDS: dict[type, Record] = {
     DecisionTreeClassifier: {"max_depth": 1},
     ExtraTreesClassifier: _FOREST,
     HistGradientBoostingClassifier: {"max_iter": 1, "early_stopping": False, "min_samples_leaf": 1},
@@ -46,12 +47,12 @@ class Trees:
     """
 
     kind: str
-    parameters: dict[str, Any]
+    parameters: Record
     names: list[str] | None = None
     n_features: int = 0
-    classes: NDArray[Any] | None = None
+    classes: Mixed | None = None
     ends: NDArray[np.int64] | None = None
-    nodes: dict[str, NDArray[Any]] | None = None
+    nodes: dict[str, Mixed] | None = None
     values: Array | None = None
 
     def check(self, is_right: Any, words: str) -> None:
@@ -109,14 +110,14 @@ def without_trees(thing: Any) -> Any:
     )
 
 
-def _boosting_arrays(model: Any) -> tuple[list[NDArray[Any]], Array]:
+def _boosting_arrays(model: Estimator) -> tuple[list[Mixed], Array]:
     """Return the nodes of every tree, and the baseline scores."""
     if model._preprocessor is not None:
         raise ValueError(f"the {type(model).__name__} has categorical features, which no model file holds")
     return [tree.nodes for iteration in model._predictors for tree in iteration], model._baseline_prediction
 
 
-def _forest_arrays(model: Any) -> tuple[list[NDArray[Any]], Array]:
+def _forest_arrays(model: Estimator) -> tuple[list[Mixed], Array]:
     """Return the nodes of every tree, and the probabilities at all nodes, (n_nodes, n_classes)."""
     if model.n_outputs_ != 1:
         raise ValueError(f"the {type(model).__name__} has several outputs, which no model file holds")
@@ -153,7 +154,7 @@ def _checked_kind(thing: Trees) -> type:
     return kind
 
 
-def _checked_classes(thing: Trees) -> NDArray[Any]:
+def _checked_classes(thing: Trees) -> Mixed:
     """Return the classes; raise if there are fewer than two different ones, or too many features."""
     classes, n = thing.classes, thing.n_features
     if type(classes) is not np.ndarray or classes.ndim != 1 or not 2 <= len(classes) == len(set(classes.tolist())):
@@ -170,7 +171,7 @@ def _small(kind: type, n_features: int, dtype: str, classes: tuple[Any, ...]) ->
     return alone(kind(**KINDS[kind], random_state=0).fit, X, np.repeat(np.array(classes, dtype=dtype), 2))
 
 
-def _fill_boosting(result: Any, thing: Trees, n_classes: int) -> None:
+def _fill_boosting(result: Estimator, thing: Trees, n_classes: int) -> None:
     """Replace the trees of a fitted boosting classifier."""
     like, n_each = result._predictors[0][0], result.n_trees_per_iteration_
     nodes, ends = _checked_nodes(thing, like.nodes.dtype)
@@ -186,7 +187,7 @@ def _fill_boosting(result: Any, thing: Trees, n_classes: int) -> None:
     result._predictors = [trees[k : k + n_each] for k in range(0, len(trees), n_each)]
 
 
-def _fill_forest(result: Any, thing: Trees, n_classes: int) -> None:
+def _fill_forest(result: Estimator, thing: Trees, n_classes: int) -> None:
     """Replace the trees of a fitted forest or tree."""
     like = getattr(result, "estimators_", [result])[0]
     nodes, ends = _checked_nodes(thing, like.tree_.__getstate__()["nodes"].dtype)
@@ -214,7 +215,7 @@ def _checked_values(thing: Trees, shape: tuple[int, ...]) -> Array:
     return values
 
 
-def _checked_nodes(thing: Trees, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def _checked_nodes(thing: Trees, dtype: np.dtype[Any]) -> tuple[Mixed, NDArray[np.int64]]:
     """Return all nodes in the dtype of the installed scikit-learn, and the end of every tree among them."""
     nodes, ends = thing.nodes, thing.ends
     if type(nodes) is not dict or set(nodes) != set(dtype.names or ()):
@@ -232,7 +233,7 @@ def _checked_nodes(thing: Trees, dtype: np.dtype[Any]) -> tuple[NDArray[Any], ND
 
 
 def _check_structure(
-    thing: Trees, nodes: NDArray[Any], ends: NDArray[np.int64], names: tuple[str, ...], is_inner: NDArray[np.bool_]
+    thing: Trees, nodes: Mixed, ends: NDArray[np.int64], names: tuple[str, ...], is_inner: NDArray[np.bool_]
 ) -> None:
     """Raise unless inner nodes have children after them in their tree, each of one parent, and features that exist.
 
@@ -255,7 +256,7 @@ def _check_structure(
     thing.check(not np.isnan(inner[threshold]).any(), "has thresholds that are no numbers")
 
 
-def _tree(like: Any, nodes: NDArray[Any], values: Array) -> Any:
+def _tree(like: Estimator, nodes: Mixed, values: Array) -> Any:
     """Return a copy of a tree with other nodes, and probabilities (n_nodes, n_classes)."""
     result, state = copy.copy(like), like.tree_.__getstate__()
     kind, arguments, _ = like.tree_.__reduce__()
@@ -266,7 +267,7 @@ def _tree(like: Any, nodes: NDArray[Any], values: Array) -> Any:
     return result
 
 
-def _depth(nodes: NDArray[Any]) -> int:
+def _depth(nodes: Mixed) -> int:
     """Return the number of steps from the root to the deepest leaf."""
     level, depth = np.zeros(1, dtype=np.intp), -1
     while len(level):

@@ -28,25 +28,16 @@ import rich.table
 import typer
 
 import gaussguru
+from gaussguru._utils.types import Record
 
 MENDABLE, NOT_CERTIFIED, INTERRUPTED, BROKEN_PIPE, TERMINATED = 2, 3, 130, 141, 143
-# Characters of a line of talk: files may have names, labels and values of any length.
-LONGEST_LINE = 1000
 # Seconds of a step before the time that remains is told.
 SOON = 2
-
-# What takes less memory, by the command that had too little.
-LESS_MEMORY = {
-    "fit": "fewer columns take less (--features, --drop), and so do --model linear, or --components with --kernel; a "
-    "table in several files of CSV or Parquet is read in parts",
-    "path": "fewer columns take less (--features, --drop)",
-    "evaluate": "without --report the rows are read in parts",
-}
 
 # Modules of this package that register commands.
 MODULES = ("tables", "predictions", "trials")
 
-SETTINGS: dict[str, Any] = {
+SETTINGS: Record = {
     "name": "gaussguru",
     "help": "Classification of tables whose columns have measurement errors.",
     "epilog": "Exit codes: 0 done, 1 a bug, 2 something to mend (one line says what), 3 a fit that is not proven "
@@ -125,7 +116,15 @@ def main(arguments: list[str]) -> int:
     except usage_error as error:
         return _fail(error.format_message() or "see gaussguru --help", MENDABLE)
     except MemoryError as error:
-        details = filter(None, [str(error), LESS_MEMORY.get(arguments[0])])
+        # What takes less memory, by the command that had too little.
+        fewer = "fewer columns take less (--features, --drop)"
+        advice = {
+            "fit": f"{fewer}, and so do --model linear, or --components with --kernel; a table in several files of CSV "
+            "or Parquet is read in parts",
+            "path": fewer,
+            "evaluate": "without --report the rows are read in parts",
+        }
+        details = filter(None, [str(error), advice.get(arguments[0])])
         return _fail("; ".join(["memory ran out", *details]), MENDABLE)
     except (ValueError, OSError) as error:
         return _fail(str(error) or type(error).__name__, MENDABLE)
@@ -164,8 +163,8 @@ def _fail(message: str, code: int) -> int:
 
 def say(message: str) -> None:
     """Tell the user something, on standard error, in one line of bounded length without control characters."""
-    if len(message) > LONGEST_LINE:
-        message = message[: LONGEST_LINE * 2 // 3] + " ... " + message[-LONGEST_LINE // 4 :]
+    if len(message) > 1000:  # files may have names, labels and values of any length
+        message = message[:666] + " ... " + message[-250:]
     line = " ".join(message.split())
     talk.print("".join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in line))
 
@@ -178,7 +177,8 @@ def warn(messages: Iterable[str]) -> None:
 
 def check_output(path: str, *, force: bool) -> None:
     """Raise before any work if a file cannot be written."""
-    from gaussguru._tables.files import TableError, check_writable
+    from gaussguru._tables.contents import TableError
+    from gaussguru._tables.files import check_writable
 
     if os.path.isfile(path) and not force:
         raise TableError(f"{path} exists; give --force to replace it")
@@ -215,7 +215,7 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def tell(result: dict[str, Any]) -> None:
+def tell(result: Record) -> None:
     """Print a result as JSON; what is not finite is null."""
     print(json.dumps(_plain(result), indent=1, allow_nan=False))
 

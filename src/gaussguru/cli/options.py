@@ -9,9 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from gaussguru._tables.files import FORMATS, FileLimits, TableError, TableReader, open_table
-from gaussguru._tables.layout import MISSING, MISSING_ERROR, Layout
+from gaussguru._columns.measured import MISSING, MISSING_ERROR
+from gaussguru._tables.base import TableReader
+from gaussguru._tables.contents import FileLimits, TableError
+from gaussguru._tables.files import FORMATS, open_table
+from gaussguru._tables.layout import Layout
 from gaussguru._tables.plan import Options
+from gaussguru._utils.types import Record
 from gaussguru.cli.console import check_output
 
 # Names that options take, those of the library, which is not imported for a refusal.
@@ -21,8 +25,6 @@ KERNELS = ("chi2", "cosine", "laplacian", "linear", "poly", "polynomial", "rbf",
 NOISES = ("isotropic", "axis")
 LOSSES = ("gaussian", "logistic", "quadratic", "moment")
 SCORES = ("accuracy", "balanced_accuracy", "f1_macro", "matthews_corrcoef", "neg_log_loss", "roc_auc_ovr")
-# Models whose features may be sizes of errors.
-WITH_SIZES = ("auto", "boosting")
 
 
 def one_of(names: Iterable[str], help: str, *flags: str) -> Any:
@@ -46,7 +48,7 @@ def option(default: Any, help: str, *flags: str, names: Iterable[str] = (), **mo
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command an option for each field of the dataclasses that its parameters have as types."""
     given = inspect.signature(command).parameters.values()
-    groups: dict[str, Any] = {each.name: each.annotation for each in given if is_dataclass(each.annotation)}
+    groups: Record = {each.name: each.annotation for each in given if is_dataclass(each.annotation)}
     options = []
     for each in given:
         for part in fields(groups[each.name]) if each.name in groups else ():
@@ -197,7 +199,7 @@ class FitOptions:
     )
 
     @property
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> Record:
         """Parameters of a fit."""
         weights = "balanced" if self.balanced else None
         return {"folds": self.folds, "max_classes": self.max_classes, "n_jobs": self.jobs, "class_weight": weights}
@@ -225,7 +227,7 @@ class LinearOptions:
     )
 
     @property
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> Record:
         """Parameters of a fit."""
         return {option.name: getattr(self, option.name) for option in fields(LinearOptions)}
 
@@ -264,7 +266,7 @@ class GuruOptions(LinearOptions):
         return levels[0] if len(levels) == 1 else levels
 
     @property
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> Record:
         """Parameters of a fit."""
         shared = super().parameters | {"sigma": self.level}
         if self.kernel == "linear":
@@ -313,12 +315,12 @@ class ErrorBarOptions:
     )  # fmt: skip
 
     @property
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> Record:
         """Parameters of a fit."""
         if self.scale_errors and self.model != "linear":
             raise TableError(f"--scale-errors is for --model linear; got --model {self.model}")
-        if self.use_error_sizes and self.model not in WITH_SIZES:
-            raise TableError(f"--use-error-sizes is for --model {' or '.join(WITH_SIZES)}; got --model {self.model}")
+        if self.use_error_sizes and self.model not in ("auto", "boosting"):
+            raise TableError(f"--use-error-sizes is for --model auto or boosting; got --model {self.model}")
         n_components: str | int = self.gaussians
         if self.gaussians != "auto":
             if not self.gaussians.isdecimal() or not 1 <= int(self.gaussians[:9]) <= 100:

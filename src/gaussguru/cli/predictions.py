@@ -14,7 +14,9 @@ import numpy as np
 import pyarrow as pa
 import typer
 
-from gaussguru._tables.files import FileLimits, TableError, write_tables, writing, written_format
+from gaussguru._tables.contents import FileLimits, TableError
+from gaussguru._tables.files import write_tables, writing, written_format
+from gaussguru._utils.types import Record
 from gaussguru.cli import console
 from gaussguru.cli.console import AsJson, Force, Quiet, app, cell, count
 from gaussguru.cli.options import (
@@ -93,15 +95,20 @@ def predict(
     loaded, kept = _load(model, file, reading.limits), keep or []
     kind = "csv" if output == "-" else written_format(output)
     if remeasure is not None:
-        _check_remeasure(loaded, remeasure)
+        from gaussguru._tables.model import shrunk_errors
+
+        if not loaded.is_calibrated or not loaded.layout.has_errors:
+            raise TableError("--remeasure needs a model that was fitted to error columns, with --classifier error-bars")
+        shrunk_errors(np.zeros(1), remeasure)  # checks it
     names = loaded.column_names(each=each, remeasure=remeasure is not None)
-    types = {"label": _LABEL_TYPES[loaded.card["labels"]]} | dict.fromkeys(names[1:], pa.float64())
+    kinds = {"number": pa.int64(), "bool": pa.bool_(), "text": pa.string()}
+    types = {"label": kinds[loaded.card["labels"]]} | dict.fromkeys(names[1:], pa.float64())
     if clash := [name for name in kept if name in types]:
         raise TableError(f"--keep {clash[0]} would have the name of a column of the prediction")
     notes: list[str] = []
     with closing(reading.open(file)) as table, console.busy("predicting") as status:
 
-        def tables() -> Iterator[dict[str, Any]]:
+        def tables() -> Iterator[Record]:
             from gaussguru._tables.schema import read_parts
 
             done = 0
@@ -122,31 +129,16 @@ def predict(
         console.tell({"rows": n_rows, "output": output, "columns": [*kept, *types]})
 
 
-_LABEL_TYPES = {"number": pa.int64(), "bool": pa.bool_(), "text": pa.string()}
-
-
-def _check_remeasure(model: "Model", factor: float) -> None:
-    """Raise before any work if gains of measuring again cannot be had."""
-    from gaussguru._tables.model import shrunk_errors
-
-    if not model.is_calibrated or not model.layout.has_errors:
-        raise TableError("--remeasure needs a model that was fitted to error columns, with --classifier error-bars")
-    shrunk_errors(np.zeros(1), factor)
-
-
-def _predicted(
-    model: "Model", part: "TablePart", types: dict[str, Any], *, each: bool, remeasure: float | None
-) -> dict[str, Any]:
+def _predicted(model: "Model", part: "TablePart", types: Record, *, each: bool, remeasure: float | None) -> Record:
     """Return the columns of a prediction, empty for rows that are not complete."""
     found = model.predict(part.X, part.X_err, each=each, remeasure=remeasure) if part.complete.any() else {}
     columns = dict(part.kept)
     for name, kind in types.items():
-        values = np.zeros(len(part.complete), dtype=found[name].dtype if found else np.float64)
+        columns[name] = pa.nulls(len(part.complete), kind)
         if found:
+            values = np.zeros(len(part.complete), dtype=found[name].dtype)
             values[part.complete] = found[name]
             columns[name] = pa.array(values, kind, mask=~part.complete)
-        else:
-            columns[name] = pa.nulls(len(part.complete), kind)
     return columns
 
 
@@ -250,15 +242,11 @@ def evaluate(
     _print_evaluation(result)
 
 
-# Classes whose confusions are printed; JSON has all of them.
-MOST_CONFUSIONS = 15
-
-
 class _UsedRows:
     """The numbers in the file, from 1, of rows that were evaluated, and kept columns of them."""
 
     def __init__(self) -> None:
-        self.numbers, self.kept, self.n_rows = list[Any](), list[dict[str, Any]](), 0
+        self.numbers, self.kept, self.n_rows = list[Any](), list[Record](), 0
 
     def add(self, part: "TablePart | Data") -> None:
         """Add the rows of a part; a whole table may have lost rows, which are then counted without them."""
@@ -279,11 +267,11 @@ class _UsedRows:
         return {"row": numbers.tolist(), **kept, **columns}
 
 
-def _print_evaluation(result: dict[str, Any]) -> None:
+def _print_evaluation(result: Record) -> None:
     """Print the verdict, scores beside those of the class frequencies, and tables."""
     curve, baseline = result.pop("robustness"), result.pop("baseline")
     tables = [result.pop(name, None) for name in ("classes", "reliability", "most_wrong")]
-    if len(tables[0]["class"]) > MOST_CONFUSIONS:
+    if len(tables[0]["class"]) > 15:  # JSON has all confusions
         tables[0] = {name: values for name, values in tables[0].items() if not name.startswith("as ")}
     method = curve.pop("method")
     if method == "analytic":
@@ -301,13 +289,13 @@ def _print_evaluation(result: dict[str, Any]) -> None:
             console.show_table({name.replace("_", " "): values for name, values in table.items()})
 
 
-def _report(model: "Model", data: "Data", result: dict[str, Any], *, title: str, sha256: str) -> "Report":
+def _report(model: "Model", data: "Data", result: Record, *, title: str, sha256: str) -> "Report":
     """Return a report of what an evaluation found, in the same units, and of what the model was fitted to."""
     from gaussguru.report import evaluation_report
 
     samples, y = model.seen(data.X, data.X_err), model.labels(data.y, data.name)
     levels = result["robustness"]["noise_level"]
-    how: dict[str, Any] = {"noise_levels": levels, "absolute": True, "feature_names": model.layout.features}
+    how: Record = {"noise_levels": levels, "absolute": True, "feature_names": model.layout.features}
     page = evaluation_report(model.classifier, samples, y, title=title, **how)
     groups = {name: value for name, value in model.card.items() if isinstance(value, dict)}
     others = {name: value for name, value in model.card.items() if name not in groups}

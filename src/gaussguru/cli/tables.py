@@ -6,14 +6,17 @@ A refusal comes before the estimators are imported, in the functions that need t
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
 
-from gaussguru._tables.files import TableError, TableReader, files_of, quoted, write_tables, writing, written_format
+from gaussguru._tables.base import TableReader
+from gaussguru._tables.contents import TableError, quoted
+from gaussguru._tables.files import files_of, write_tables, writing, written_format
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.plan import Plan
+from gaussguru._utils.types import Record
 from gaussguru.cli import console
 from gaussguru.cli.console import AsJson, Force, Quiet, app, count
 from gaussguru.cli.options import (
@@ -41,12 +44,7 @@ if TYPE_CHECKING:
 @app.command()
 @with_options
 def columns(
-    file: File,
-    *,
-    target: Target = None,
-    chosen: ColumnOptions,
-    reading: InputOptions,
-    json: AsJson = False,
+    file: File, *, target: Target = None, chosen: ColumnOptions, reading: InputOptions, json: AsJson = False
 ) -> None:
     """Show the plan of FILE: what 'gaussguru fit' with these options would take every column for.
 
@@ -188,7 +186,7 @@ def _asked_options(
 
 
 def _fit_in_memory(
-    data: "Data", summary: str, digest: str, kind: str, test_size: float | None, parameters: dict[str, Any]
+    data: "Data", summary: str, digest: str, kind: str, test_size: float | None, parameters: Record
 ) -> tuple["Model", str, str]:
     """Return a model of a table in memory, with its scores on rows that were held out, if any were."""
     from gaussguru._tables.fitting import fit_model, split_rows
@@ -207,7 +205,7 @@ def _fit_in_memory(
 
 
 def _fit_streamed(
-    files: list[str], layout: Layout, kind: str, dask: str | None, reading: InputOptions, parameters: dict[str, Any]
+    files: list[str], layout: Layout, kind: str, dask: str | None, reading: InputOptions, parameters: Record
 ) -> tuple["Model", str, str | None]:
     """Return a model of files that are read in parts, what was read in words, and their digest where it is known."""
     from gaussguru._tables.fitting import fit_model
@@ -236,7 +234,7 @@ def _say_plan(plan: Plan) -> None:
         console.say(note)
 
 
-def _say_fit(card: dict[str, Any]) -> None:
+def _say_fit(card: Record) -> None:
     """Tell in a few lines how a fit went."""
     console.warn(card["fit"]["warnings"])
     if card["fit"].get("method") == "pool":
@@ -249,7 +247,7 @@ def _say_fit(card: dict[str, Any]) -> None:
         console.say(words.format(**card["held_out"]))
 
 
-def _say_pool(card: dict[str, Any]) -> None:
+def _say_pool(card: Record) -> None:
     """Say how good the members of a pool are, and what error bars are worth."""
     from gaussguru.report.pool import pool_in_words, pool_table
 
@@ -262,14 +260,14 @@ def _say_pool(card: dict[str, Any]) -> None:
         console.say(line.rstrip("."))
 
 
-def _least_reliable(card: dict[str, Any]) -> Iterator[str]:
+def _least_reliable(card: Record) -> Iterator[str]:
     if card["layout"]["errors"]:
         least = sorted(card["reliability"].items(), key=lambda pair: pair[1])[:3]
         known = ", ".join(f"{quoted(name)} {share:.2f}" for name, share in least)
         yield f"least reliable features (1: exact): {known}"
 
 
-def _fit_in_words(card: dict[str, Any]) -> Iterator[str]:
+def _fit_in_words(card: Record) -> Iterator[str]:
     """Yield lines on how a fit went."""
     from gaussguru.report.reliability import kappa_in_words
 

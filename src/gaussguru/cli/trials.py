@@ -1,8 +1,9 @@
 """The commands that need no file: demo and reproduce."""
 
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import rich.progress
 import typer
@@ -33,22 +34,17 @@ def demo(
 @app.command()
 def reproduce(
     names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="NAME", help="Tables and figures, see --list. Default: all of them."),
+        list[str] | None, typer.Argument(metavar="NAME", help="Tables and figures, see --list. Default: all of them.")
     ] = None,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="DIR", help="Directory for results, tables, figures and a report.")
     ] = "reproduction",
     quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Coarse grids and few repeats: minutes instead of half an hour."),
+        bool, typer.Option("--quick", help="Coarse grids and few repeats: minutes instead of half an hour.")
     ] = False,
     data_home: Annotated[
         str | None,
-        typer.Option(
-            metavar="DIR",
-            help="Directory with the data sets. Default: $GAUSSGURU_DATA, then OpenML.",
-        ),
+        typer.Option(metavar="DIR", help="Directory with the data sets. Default: $GAUSSGURU_DATA, then OpenML."),
     ] = None,
     jobs: Annotated[int, typer.Option(help="Number of processes; -1 for one per core.")] = -1,
     list_them: Annotated[bool, typer.Option("--list", help="Print the names of tables and figures.")] = False,
@@ -81,40 +77,25 @@ def reproduce(
     say(f"wrote {output}{'/quick' if quick else ''}")
 
 
-def _progress() -> Any:
-    """Return what shows how far a run is: a bar on a terminal, else a line for every tenth."""
-    if talk.quiet:
-        return nullcontext(lambda progress: None)
-    return _ProgressBar() if talk.is_terminal else nullcontext(_ProgressLines())
+@contextmanager
+def _progress() -> Iterator[Callable[[Progress], None]]:
+    """Show how far a run is: by a bar on a terminal, else by a line for every tenth."""
+    if talk.is_terminal and not talk.quiet:
+        parts = "BarColumn", "MofNCompleteColumn", "TimeElapsedColumn", "TimeRemainingColumn"
+        columns = [getattr(rich.progress, part)() for part in parts]
+        with rich.progress.Progress(*columns, "{task.description}", console=talk) as bar:
+            task = bar.add_task("")
+            yield lambda progress: bar.update(
+                task, completed=progress.done, total=progress.total, description=progress.last
+            )
+        return
+    tenths = -1
 
-
-class _ProgressBar:
-    def __enter__(self) -> Any:
-        self.bar = rich.progress.Progress(
-            rich.progress.BarColumn(),
-            rich.progress.MofNCompleteColumn(),
-            rich.progress.TimeElapsedColumn(),
-            rich.progress.TimeRemainingColumn(),
-            rich.progress.TextColumn("{task.description}"),
-            console=talk,
-        )
-        self.task = self.bar.add_task("")
-        self.bar.start()
-        return self.show
-
-    def show(self, progress: Progress) -> None:
-        self.bar.update(self.task, completed=progress.done, total=progress.total, description=progress.last)
-
-    def __exit__(self, *_: Any) -> None:
-        self.bar.stop()
-
-
-class _ProgressLines:
-    def __init__(self) -> None:
-        self.tenths = -1
-
-    def __call__(self, progress: Progress) -> None:
-        tenths = 10 * progress.done // progress.total
-        if tenths > self.tenths:
-            self.tenths = tenths
+    def tell(progress: Progress) -> None:
+        nonlocal tenths
+        now = 10 * progress.done // progress.total
+        if now > tenths and not talk.quiet:
+            tenths = now
             say(f"{progress.done} of {progress.total} done, {progress.reused} found; last: {progress.last}")
+
+    yield tell

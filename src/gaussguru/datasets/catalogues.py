@@ -13,10 +13,11 @@ from sklearn import datasets
 from sklearn.utils import Bunch
 
 from gaussguru._utils.checks import check_choice
+from gaussguru._utils.types import Directory
 from gaussguru.datasets.storage import Arrays, StoredData, in_form
 
 
-def load_wdbc(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
+def load_wdbc(*, data_home: Directory = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
     """Return breast tumours: 569 samples, 10 properties of nuclei with standard errors; malignant (target 1) or not.
 
     The values are means over the nuclei of an image, and the errors their standard errors, from the variation between
@@ -41,7 +42,9 @@ def load_wdbc(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool
     return in_form(_load(_WDBC, data_home), return_X_y, as_frame)
 
 
-def load_fermi(*, task: str = "pulsar", data_home: Any = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
+def load_fermi(
+    *, task: str = "pulsar", data_home: Directory = None, return_X_y: bool = False, as_frame: bool = False
+) -> Any:
     """Return gamma-ray sources of the 3FGL catalogue: 7 features, logarithms of fluxes and hardness ratios.
 
     Parameters
@@ -70,7 +73,7 @@ def load_fermi(*, task: str = "pulsar", data_home: Any = None, return_X_y: bool 
     return in_form(bunch, return_X_y, as_frame)
 
 
-def load_koi(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
+def load_koi(*, data_home: Directory = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
     """Return Kepler objects of interest: 6694 samples, 10 features; confirmed planets (target 1) and false positives.
 
     Several objects share a star: pass ``groups``, the stars, to cross-validation to keep them together. Objects with
@@ -95,7 +98,7 @@ def load_koi(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool 
     return in_form(bunch, return_X_y, as_frame)
 
 
-def load_snpcc(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
+def load_snpcc(*, data_home: Directory = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
     """Return simulated supernovae: 10667 samples, 24 fluxes in 4 bands and 6 time windows; type Ia (target 1) or not.
 
     Parameters
@@ -115,7 +118,7 @@ def load_snpcc(*, data_home: Any = None, return_X_y: bool = False, as_frame: boo
     return in_form(bunch, return_X_y, as_frame)
 
 
-def load_chandra(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
+def load_chandra(*, data_home: Directory = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
     """Return X-ray sources: 2941 samples, 14 features, 8 classes; a quarter of the values is missing.
 
     Parameters
@@ -133,7 +136,7 @@ def load_chandra(*, data_home: Any = None, return_X_y: bool = False, as_frame: b
     return in_form(_load(_CHANDRA, data_home), return_X_y, as_frame)
 
 
-def _load(stored: StoredData, data_home: Any) -> Bunch:
+def _load(stored: StoredData, data_home: Directory) -> Bunch:
     arrays, _, labels, source = stored.load(data_home)
     X, error = (np.ascontiguousarray(arrays[name], dtype=np.float64) for name in ("X", "X_err"))
     return Bunch(
@@ -159,14 +162,9 @@ _ARRAYS = ("X", "X_err", "y", "feature_names")
 
 
 def _catalogue(
-    name: str,
-    file: str,
-    checksum: str,
-    shape: tuple[int, int],
-    classes: dict[Any, str],
-    also: tuple[str, ...] = (),
-    bundled: Callable[[], Arrays] | None = None,
-) -> StoredData:
+    name: str, file: str, checksum: str, shape: tuple[int, int], classes: dict[Any, str],
+    also: tuple[str, ...] = (), bundled: Callable[[], Arrays] | None = None,
+) -> StoredData:  # fmt: skip
     """Return a data set with errors; ``classes`` maps labels of the file to names, ``also`` names further arrays."""
     labels = list(classes)
 
@@ -194,41 +192,26 @@ def _bundled_wdbc() -> dict[str, Any]:
 
 
 _WDBC = _catalogue(
-    "breast tumours with standard errors",
-    "wdbc_mean_se",
-    checksum="39737bcc3e749b762e15cb2684bcaea5b2ab847088a446b9560af40de222ab3f",
-    shape=(569, 10),
-    classes={0: "benign", 1: "malignant"},
+    "breast tumours with standard errors", "wdbc_mean_se",
+    "39737bcc3e749b762e15cb2684bcaea5b2ab847088a446b9560af40de222ab3f", (569, 10), {0: "benign", 1: "malignant"},
     bundled=_bundled_wdbc,
-)
+)  # fmt: skip
 _FERMI = _catalogue(
-    "Fermi 3FGL",
-    "fermi3fgl_err",
-    checksum="41f7295ac6bf5bb3307b3ae25fd3ac980da623aa95274dcf91b6bd040e0c6843",
-    shape=(1908, 7),
-    classes={"AGN": "AGN", "PSR": "PSR"},
-    also=("y_fine",),
-)
+    "Fermi 3FGL", "fermi3fgl_err", "41f7295ac6bf5bb3307b3ae25fd3ac980da623aa95274dcf91b6bd040e0c6843", (1908, 7),
+    {"AGN": "AGN", "PSR": "PSR"}, also=("y_fine",),
+)  # fmt: skip
 _KOI = _catalogue(
-    "Kepler objects of interest",
-    "koi_err",
-    checksum="a5066f62d8356fcce4d94ed63548317b1239200dbb68252ab833d60eff8e9e16",
-    shape=(8991, 10),
-    classes={"FALSE POSITIVE": "false positive", "CONFIRMED": "confirmed", "CANDIDATE": "candidate"},
+    "Kepler objects of interest", "koi_err", "a5066f62d8356fcce4d94ed63548317b1239200dbb68252ab833d60eff8e9e16",
+    (8991, 10), {"FALSE POSITIVE": "false positive", "CONFIRMED": "confirmed", "CANDIDATE": "candidate"},
     also=("kepid",),
-)
+)  # fmt: skip
 _SNPCC = _catalogue(
-    "supernovae of the photometric classification challenge",
-    "snpcc_des_err",
-    checksum="780c151abc3f04725042caa4d55cccdd535a1179a7da76f91a55fb74c16653a5",
-    shape=(10667, 24),
-    classes={0: "other", 1: "Ia"},
+    "supernovae of the photometric classification challenge", "snpcc_des_err",
+    "780c151abc3f04725042caa4d55cccdd535a1179a7da76f91a55fb74c16653a5", (10667, 24), {0: "other", 1: "Ia"},
     also=("spec_confirmed",),
-)
+)  # fmt: skip
 _CHANDRA = _catalogue(
-    "Chandra sources of 8 classes",
-    "chandra_muwclass_err",
-    checksum="fcad3f1c1190c556d5dbcb2383bc808a6cc457a895270687d8cbb450a65ff921",
-    shape=(2941, 14),
-    classes={label: label for label in ("AGN", "CV", "HM-STAR", "HMXB", "LM-STAR", "LMXB", "NS", "YSO")},
-)
+    "Chandra sources of 8 classes", "chandra_muwclass_err",
+    "fcad3f1c1190c556d5dbcb2383bc808a6cc457a895270687d8cbb450a65ff921", (2941, 14),
+    {label: label for label in ("AGN", "CV", "HM-STAR", "HMXB", "LM-STAR", "LMXB", "NS", "YSO")},
+)  # fmt: skip

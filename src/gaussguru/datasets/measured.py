@@ -15,14 +15,9 @@ from gaussguru._utils.blocks import row_blocks
 from gaussguru._utils.checks import check_choice, check_count, check_real
 from gaussguru._utils.frames import as_numbers
 from gaussguru._utils.linalg import Array
+from gaussguru._utils.types import ErrorBars, Seed, Values
 
 PATTERNS = ("uniform", "varied", "by-sample", "by-feature", "two-level", "correlated")
-# The largest error of a pattern with one number, relative to it, and 1 / the smallest: a decade in all.
-RANGE = math.sqrt(10.0)
-# The fraction of good samples in "two-level".
-GOOD = 0.3
-# The fraction of the variance that is between the components of a mixture: they overlap, and no Gaussian fits them.
-BETWEEN = 0.6
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,7 @@ class MeasuredPopulation:
     coef: Array
     intercept: Array
 
-    def sample(self, n_samples: int, random_state: Any = None) -> tuple[Array, NDArray[np.int64]]:
+    def sample(self, n_samples: int, random_state: Seed = None) -> tuple[Array, NDArray[np.int64]]:
         """Return the truth of new samples, of shape (n_samples, n_features), and their labels 0, 1, ..."""
         check_count("n_samples", n_samples)
         rng = check_random_state(random_state)
@@ -73,7 +68,7 @@ class MeasuredPopulation:
             return truth, (scores[:, 0] + rng.normal(size=n_samples) > 0).astype(np.int64)
         return truth, np.argmax(scores + math.sqrt(0.5) * rng.normal(size=scores.shape), axis=1)
 
-    def predict_proba(self, X: Any, X_err: Any = None) -> Array:
+    def predict_proba(self, X: Values, X_err: ErrorBars = None) -> Array:
         """Return ``P(y | x, err)``: no classifier of measured values has a lower expected log loss.
 
         Given the measured value, the truth of component k is ``N(xh_k, V_k)`` with ``xh = mu + T (T + S)^-1 (x - mu)``
@@ -144,7 +139,7 @@ def make_measured(
     class_sep: float = 3.0,
     missing: float = 0.0,
     n_test: int = 0,
-    random_state: Any = None,
+    random_state: Seed = None,
 ) -> Bunch:
     """Simulate measurements with known true values, population and best possible probabilities.
 
@@ -211,15 +206,8 @@ def make_measured(
         is_missing = rng.uniform(size=X.shape) < missing
         X[is_missing] = np.nan
         X_err = np.where(is_missing, np.inf, X_err if X_err.ndim == 2 else X_err[:, np.newaxis])
-    bunch = Bunch(
-        X=X,
-        X_err=X_err,
-        y=y,
-        truth=truth,
-        population=population,
-        coef=population.coef,
-        intercept=population.intercept,
-    )
+    known = {"coef": population.coef, "intercept": population.intercept}
+    bunch = Bunch(X=X, X_err=X_err, y=y, truth=truth, population=population, **known)
     if n_classes == 2:
         bunch.oracle_proba = population.predict_proba(X, X_err)
     if n_test:
@@ -235,7 +223,7 @@ def _range(error: Any, pattern: str) -> tuple[float, float]:
             return low, high
     elif not np.ndim(error):
         check_real("error", error, inclusive=pattern == "uniform")
-        return (error, error) if pattern == "uniform" else (error / RANGE, error * RANGE)
+        return (error, error) if pattern == "uniform" else (error / math.sqrt(10.0), error * math.sqrt(10.0))
     raise ValueError(
         f"error must be a number, or a pair (low, high) of numbers above 0 unless pattern='uniform'; got {error!r} "
         f"with pattern={pattern!r}"
@@ -247,7 +235,7 @@ def _errors(pattern: str, low: float, high: float, shape: tuple[int, int], rng: 
     if pattern == "uniform":
         return np.full(shape, low)
     if pattern == "two-level":
-        return np.repeat([low, high], [round(GOOD * n), n - round(GOOD * n)])[:, np.newaxis] * np.ones(d)
+        return np.repeat([low, high], [round(0.3 * n), n - round(0.3 * n)])[:, np.newaxis] * np.ones(d)
     if pattern == "by-sample":
         return np.asarray(np.exp(rng.uniform(math.log(low), math.log(high), n)))
     if pattern == "by-feature":
@@ -268,7 +256,8 @@ def _population(
     weights = rng.dirichlet(np.full(n_components, 5.0))
     means = rng.normal(size=(n_components, d))
     means -= weights @ means
-    between = BETWEEN if n_components > 1 else 0.0
+    # The part of the variance between the components of a mixture: they overlap, and no Gaussian fits them.
+    between = 0.6 if n_components > 1 else 0.0
     means *= np.sqrt(between / np.maximum(weights @ np.square(means), np.finfo(float).tiny))
     covariances = np.empty((n_components, d, d))
     for k in range(n_components):

@@ -15,6 +15,7 @@ from sklearn.utils import Bunch
 
 from gaussguru import Measured
 from gaussguru._utils.linalg import Array
+from gaussguru._utils.types import Directory
 
 Arrays = dict[str, Any]
 
@@ -56,7 +57,7 @@ class StoredData:
     bundled: Callable[[], Arrays] | None = None
     openml: int | None = None
 
-    def load(self, data_home: Any) -> tuple[Arrays, Array, NDArray[np.int64], str]:
+    def load(self, data_home: Directory) -> tuple[Arrays, Array, NDArray[np.int64], str]:
         """Return the arrays, the prepared values and labels, and their source; raise if the checksum differs."""
         arrays, source = self._find(data_home)
         try:
@@ -73,7 +74,7 @@ class StoredData:
             )
         return arrays, values, labels, source
 
-    def _find(self, data_home: Any) -> tuple[Arrays, str]:
+    def _find(self, data_home: Directory) -> tuple[Arrays, str]:
         """Return the arrays from the first place that has them, and this place."""
         directory = _data_directory(data_home)
         if directory is not None:
@@ -108,7 +109,7 @@ class StoredData:
         )
 
 
-def _data_directory(data_home: Any) -> Path | None:
+def _data_directory(data_home: Directory) -> Path | None:
     given = data_home or os.environ.get("GAUSSGURU_DATA")
     if not given:
         return None

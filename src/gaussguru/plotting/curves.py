@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -15,12 +16,14 @@ from gaussguru._errors import mean_spread, split_errors
 from gaussguru._measured.under_noise import robustness_curve
 from gaussguru._utils.checks import check_choice, check_count, check_kind
 from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.types import Ax, ErrorBars, Estimator, Labels, Seed, Values
 from gaussguru.plotting import style
 
 UNIT = "units of the features"
 
 
-class SigmaPathDisplay:
+@dataclass(eq=False, repr=False)
+class SigmaPathDisplay(style.Display):
     """Norm, duality gap, accuracy or score against the noise level.
 
     Parameters
@@ -52,35 +55,27 @@ class SigmaPathDisplay:
     True
     """
 
-    def __init__(
-        self,
-        sigmas: Array,
-        values: dict[str, Array],
-        *,
-        error: Array | None = None,
-        chosen: float | None = None,
-        unit: str = UNIT,
-    ) -> None:
-        self.sigmas = sigmas
-        self.values = values
-        self.error = error
-        self.chosen = chosen
-        self.unit = unit
+    sigmas: Array
+    values: dict[str, Array]
+    _: KW_ONLY
+    error: Array | None = None
+    chosen: float | None = None
+    unit: str = UNIT
 
     @classmethod
     def from_estimator(
         cls,
         estimator: GuruClassifier,
-        X: Any,
-        y: Any,
+        X: Values,
+        y: Labels,
         *,
-        X_err: Any = None,
+        X_err: ErrorBars = None,
         test: tuple[Any, Any] | None = None,
         sigmas: Any = None,
         quantity: str = "norm",
         name: str | None = None,
         unit: str = UNIT,
-        ax: Any = None,
+        ax: Ax = None,
     ) -> Self:
         """Compute the classifiers at several noise levels (:func:`gaussguru.sigma_path`), and draw one quantity.
 
@@ -126,7 +121,7 @@ class SigmaPathDisplay:
         return cls(levels, values, unit=unit).plot(ax, quantity=quantity, name=name)
 
     @classmethod
-    def from_cv(cls, estimator: GuruClassifierCV, *, name: str | None = None, unit: str = UNIT, ax: Any = None) -> Self:
+    def from_cv(cls, estimator: GuruClassifierCV, *, name: str | None = None, unit: str = UNIT, ax: Ax = None) -> Self:
         """Draw the cross-validated scores of all noise levels, and the chosen one.
 
         Parameters
@@ -151,7 +146,7 @@ class SigmaPathDisplay:
         display = cls(estimator.sigmas_, values, error=error, chosen=estimator.sigma_, unit=unit)
         return display.plot(ax, quantity="score", name=name)
 
-    def plot(self, ax: Any = None, *, quantity: str | None = None, name: str | None = None) -> Self:
+    def plot(self, ax: Ax = None, *, quantity: str | None = None, name: str | None = None) -> Self:
         """Draw one quantity on ``ax``, or on new axes.
 
         Parameters
@@ -167,7 +162,7 @@ class SigmaPathDisplay:
         self
         """
         quantity = next(iter(self.values)) if quantity is None else check_choice("quantity", quantity, self.values)
-        ax, values = style.axes(ax), self.values[quantity]
+        ax, values = self._axes(ax), self.values[quantity]
         labels = {
             "norm": (r"norm $\Vert w\Vert$", "Norm of the optimal classifier"),
             "gap": ("duality gap", "Proven distance from the optimum"),
@@ -195,11 +190,11 @@ class SigmaPathDisplay:
         style.finish(
             ax, rf"noise level $\sigma$ ({self.unit})", text, title, legend=name is not None or quantity == "score"
         )
-        self.ax_, self.figure_ = ax, ax.figure
         return self
 
 
-class RobustnessCurveDisplay:
+@dataclass(eq=False, repr=False)
+class RobustnessCurveDisplay(style.Display):
     """Accuracy against the noise level, with its standard error if it was estimated by sampling.
 
     Parameters
@@ -227,36 +222,28 @@ class RobustnessCurveDisplay:
     True
     """
 
-    def __init__(
-        self,
-        noise_levels: Array,
-        accuracy: Array,
-        error: Array,
-        *,
-        name: str | None = None,
-        unit: str = UNIT,
-    ) -> None:
-        self.noise_levels = noise_levels
-        self.accuracy = accuracy
-        self.error = error
-        self.name = name
-        self.unit = unit
+    noise_levels: Array
+    accuracy: Array
+    error: Array
+    _: KW_ONLY
+    name: str | None = None
+    unit: str = UNIT
 
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
-        X: Any,
-        y: Any,
+        estimator: Estimator,
+        X: Values,
+        y: Labels,
         *,
         noise_levels: Any = None,
-        X_err: Any = None,
+        X_err: ErrorBars = None,
         method: str = "analytic",
         n_repeats: int = 20,
-        random_state: Any = None,
+        random_state: Seed = None,
         name: str | None = None,
         unit: str | None = None,
-        ax: Any = None,
+        ax: Ax = None,
     ) -> Self:
         """Compute the curve of a fitted classifier (:func:`gaussguru.robustness.robustness_curve`), and draw it.
 
@@ -292,7 +279,7 @@ class RobustnessCurveDisplay:
         unit = unit or (UNIT if X_err is None else "multiples of the error bars")
         return cls(*curve, name=style.name_of(estimator) if name is None else name, unit=unit).plot(ax)
 
-    def plot(self, ax: Any = None, *, name: str | None = None) -> Self:
+    def plot(self, ax: Ax = None, *, name: str | None = None) -> Self:
         """Draw on ``ax``, or on new axes.
 
         Parameters
@@ -305,18 +292,18 @@ class RobustnessCurveDisplay:
         -------
         self
         """
-        ax = style.axes(ax)
+        ax = self._axes(ax)
         look = style.line(ax, markers=len(self.noise_levels) <= 40)
         (self.line_,) = ax.plot(self.noise_levels, 100 * self.accuracy, label=name or self.name, **look)
         if np.any(self.error > 0):
             low, high = 100 * (self.accuracy - self.error), 100 * (self.accuracy + self.error)
             ax.fill_between(self.noise_levels, low, high, color=look["color"], alpha=0.18, linewidth=0)
         style.finish(ax, f"noise level ({self.unit})", "expected accuracy (%)", "Accuracy under noise")
-        self.ax_, self.figure_ = ax, ax.figure
         return self
 
 
-class ConvergenceDisplay:
+@dataclass(eq=False, repr=False)
+class ConvergenceDisplay(style.Display):
     """Objective and duality gap of a fit against the number of iterations after which it is stopped.
 
     Parameters
@@ -344,28 +331,26 @@ class ConvergenceDisplay:
     True
     """
 
-    def __init__(
-        self, iterations: Index, objective: Array, gap: Array, seconds: Array, *, name: str | None = None
-    ) -> None:
-        self.iterations = iterations
-        self.objective = objective
-        self.gap = gap
-        self.seconds = seconds
-        self.name = name
+    iterations: Index
+    objective: Array
+    gap: Array
+    seconds: Array
+    _: KW_ONLY
+    name: str | None = None
 
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
-        X: Any,
-        y: Any,
+        estimator: Estimator,
+        X: Values,
+        y: Labels,
         *,
-        X_err: Any = None,
+        X_err: ErrorBars = None,
         sample_weight: Any = None,
         n_points: int = 20,
         against: str = "iteration",
         name: str | None = None,
-        ax: Any = None,
+        ax: Ax = None,
     ) -> Self:
         """Fit copies of an estimator with increasing ``max_iter``, and draw the objective and gap of each.
 
@@ -413,7 +398,7 @@ class ConvergenceDisplay:
         name = f"solver={estimator.solver!r}" if name is None else name
         return cls(iterations, objective, gap, seconds, name=name).plot(ax, against=against)
 
-    def plot(self, ax: Any = None, *, against: str = "iteration") -> Self:
+    def plot(self, ax: Ax = None, *, against: str = "iteration") -> Self:
         """Draw on ``ax``, or on new axes.
 
         Parameters
@@ -426,7 +411,7 @@ class ConvergenceDisplay:
         self
         """
         check_choice("against", against, ("iteration", "time"))
-        ax = style.axes(ax)
+        ax = self._axes(ax)
         x = self.iterations if against == "iteration" else 1e3 * self.seconds
         best = float(np.max(self.objective - self.gap))
         look = style.line(ax, markers=True)
@@ -437,8 +422,7 @@ class ConvergenceDisplay:
             x, np.where(above > 0, above, np.nan), label=f"{self.name}: objective\nabove the best bound", **look
         )
         ax.set_yscale("log")
-        ax.xaxis.get_major_locator().set_params(nbins=6, integer=against == "iteration")
+        ax.locator_params(axis="x", nbins=6, integer=against == "iteration")
         label = "iterations" if against == "iteration" else "time of the fit (ms)"
         style.finish(ax, label, "distance (units of the objective)", "Convergence and its certificate")
-        self.ax_, self.figure_ = ax, ax.figure
         return self

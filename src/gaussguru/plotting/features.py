@@ -1,15 +1,34 @@
 """Bars of features: their importance to a model, and their part in one prediction."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from gaussguru._measured.inspection import Explanation, FeatureImportance, explain, feature_importance
 from gaussguru._utils.linalg import Array
+from gaussguru._utils.types import Ax, ErrorBars, Estimator, Labels, Mixed, Values
 from gaussguru.plotting import style
 
 
-class FeatureImportanceDisplay:
+class _BarsDisplay(style.Display):
+    """Horizontal bars of features."""
+
+    def _bars(self, ax: Ax, names: Mixed, lengths: Array, errors: Array | None, x: str, title: str) -> Self:
+        """Draw bars from the top, blue to the right and orange to the left."""
+        ax = self._axes(ax, (style.SIZE[0], 1.1 + 0.24 * len(names)))  # inches: 0.24 for a bar with its space
+        heights = -np.arange(len(names))
+        colors = [style.PALETTE[0] if length >= 0 else style.PALETTE[1] for length in lengths]
+        whiskers = {"ecolor": "0.25", "elinewidth": 1.0}
+        self.bars_ = ax.barh(heights, lengths, height=0.7, xerr=errors, color=colors, error_kw=whiskers)
+        ax.set_yticks(heights, [str(name) for name in names])
+        ax.axvline(0.0, color="0.25", linewidth=0.8)
+        style.finish(ax, x, "", title, legend=False)
+        return self
+
+
+@dataclass(eq=False, repr=False)
+class FeatureImportanceDisplay(_BarsDisplay):
     """Importance of the features with its standard errors, the largest first.
 
     Parameters
@@ -35,20 +54,20 @@ class FeatureImportanceDisplay:
     3
     """
 
-    def __init__(self, importance: FeatureImportance, *, max_features: int = 20) -> None:
-        self.importance = importance
-        self.max_features = max_features
+    importance: FeatureImportance
+    _: KW_ONLY
+    max_features: int = 20
 
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
-        X: Any,
-        y: Any,
-        X_err: Any = None,
+        estimator: Estimator,
+        X: Values,
+        y: Labels,
+        X_err: ErrorBars = None,
         *,
         max_features: int = 20,
-        ax: Any = None,
+        ax: Ax = None,
         **options: Any,
     ) -> Self:
         """Compute the importance of features (:func:`gaussguru.inspection.feature_importance`), and draw it.
@@ -71,7 +90,7 @@ class FeatureImportanceDisplay:
         """
         return cls(feature_importance(estimator, X, y, X_err, **options), max_features=max_features).plot(ax)
 
-    def plot(self, ax: Any = None) -> Self:
+    def plot(self, ax: Ax = None) -> Self:
         """Draw on ``ax``, or on new axes.
 
         Parameters
@@ -86,14 +105,13 @@ class FeatureImportanceDisplay:
         order = np.argsort(-shown.importance, kind="stable")[: self.max_features]
         x = {"log_loss": "rise of the log loss", "accuracy": "drop of the accuracy"}[shown.scoring]
         how = {"unmeasured": "if it is not measured", "permutation": "if it is permuted"}[shown.method]
-        self.ax_, self.bars_ = _draw_bars(
+        return self._bars(
             ax, shown.features[order], shown.importance[order], shown.error[order], f"{x} {how}", "Importance"
         )
-        self.figure_ = self.ax_.figure
-        return self
 
 
-class ExplanationDisplay:
+@dataclass(eq=False, repr=False)
+class ExplanationDisplay(_BarsDisplay):
     """The part of each feature in the probability of one sample, the largest first.
 
     Bars to the right speak for the class, bars to the left against it.
@@ -121,13 +139,20 @@ class ExplanationDisplay:
     3
     """
 
-    def __init__(self, explanation: Explanation, *, max_features: int = 20) -> None:
-        self.explanation = explanation
-        self.max_features = max_features
+    explanation: Explanation
+    _: KW_ONLY
+    max_features: int = 20
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, x: Any, x_err: Any = None, *, label: Any = None, max_features: int = 20, ax: Any = None
+        cls,
+        estimator: Estimator,
+        x: Any,
+        x_err: Any = None,
+        *,
+        label: Any = None,
+        max_features: int = 20,
+        ax: Ax = None,
     ) -> Self:
         """Compute the parts of the features (:func:`gaussguru.inspection.explain`), and draw them.
 
@@ -148,7 +173,7 @@ class ExplanationDisplay:
         """
         return cls(explain(estimator, x, x_err, label=label), max_features=max_features).plot(ax)
 
-    def plot(self, ax: Any = None) -> Self:
+    def plot(self, ax: Ax = None) -> Self:
         """Draw on ``ax``, or on new axes.
 
         Parameters
@@ -167,20 +192,4 @@ class ExplanationDisplay:
             for name, value, error in zip(shown.features, shown.values, shown.errors, strict=True)
         ])  # fmt: skip
         title = f"P({shown.label}) = {shown.probability:.2g}, {shown.base:.2g} if nothing were measured"
-        x = "part of the probability"
-        self.ax_, self.bars_ = _draw_bars(ax, names[order], shown.contribution[order], None, x, title)
-        self.figure_ = self.ax_.figure
-        return self
-
-
-def _draw_bars(ax: Any, names: Any, lengths: Array, errors: Array | None, x: str, title: str) -> tuple[Any, Any]:
-    """Draw horizontal bars from the top, blue to the right and orange to the left, and return axes and bars."""
-    ax = style.axes(ax, (style.SIZE[0], 1.1 + 0.24 * len(names)))  # inches: 0.24 for a bar with its space
-    heights = -np.arange(len(names))
-    colors = [style.PALETTE[0] if length >= 0 else style.PALETTE[1] for length in lengths]
-    whiskers = {"ecolor": "0.25", "elinewidth": 1.0}
-    bars = ax.barh(heights, lengths, height=0.7, xerr=errors, color=colors, error_kw=whiskers)
-    ax.set_yticks(heights, [str(name) for name in names])
-    ax.axvline(0.0, color="0.25", linewidth=0.8)
-    style.finish(ax, x, "", title, legend=False)
-    return ax, bars
+        return self._bars(ax, names[order], shown.contribution[order], None, "part of the probability", title)

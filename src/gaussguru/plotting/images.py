@@ -1,18 +1,20 @@
 """Images with worst-case noise."""
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gaussguru import sample_noise
 from gaussguru._measured.affine import as_table, dense
 from gaussguru._utils.checks import check_count
 from gaussguru._utils.linalg import Array
+from gaussguru._utils.types import Ax, Estimator, Mixed, Seed, Values
 from gaussguru.plotting import style
 
 
-class AdversarialSamplesDisplay:
+@dataclass(eq=False, repr=False)
+class AdversarialSamplesDisplay(style.Display):
     """Images with draws of the worst-case noise of a model (thesis, chapter 5).
 
     Each row has an image and several noisy versions of it. The predicted class is printed below each; it is bold and in
@@ -41,21 +43,20 @@ class AdversarialSamplesDisplay:
     (3, 3, 8, 8)
     """
 
-    def __init__(self, images: Array, predictions: NDArray[Any], title: str) -> None:
-        self.images = images
-        self.predictions = predictions
-        self.title = title
+    images: Array
+    predictions: Mixed
+    title: str
 
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
-        X: Any,
+        estimator: Estimator,
+        X: Values,
         *,
         image_shape: tuple[int, int],
         n_draws: int = 5,
-        random_state: Any = None,
-        ax: Any = None,
+        random_state: Seed = None,
+        ax: Ax = None,
     ) -> Self:
         """Add noise from :func:`gaussguru.sample_noise` to images, and draw them.
 
@@ -83,7 +84,7 @@ class AdversarialSamplesDisplay:
         images = shown.swapaxes(0, 1).reshape(len(values), 1 + n_draws, height, width)
         return cls(images, predictions, f"{style.name_of(estimator)}: original and noisy").plot(ax)
 
-    def plot(self, ax: Any = None) -> Self:
+    def plot(self, ax: Ax = None) -> Self:
         """Draw on ``ax``, or on new axes.
 
         Parameters
@@ -97,7 +98,7 @@ class AdversarialSamplesDisplay:
         n_rows, n_columns, height, width = self.images.shape
         # Room between the images, and for a line of text under each.
         across, down = width * 1.12, height * 1.35
-        ax = style.axes(ax, (0.9 * n_columns + 0.2, 0.9 * n_rows * down / across + 0.5))
+        ax = self._axes(ax, (0.9 * n_columns + 0.2, 0.9 * n_rows * down / across + 0.5))
         self.images_, self.texts_ = [], []
         for row, column in np.ndindex(n_rows, n_columns):
             x, y = column * across, row * down
@@ -111,7 +112,7 @@ class AdversarialSamplesDisplay:
                 x + width * np.array([0, 1, 1, 0, 0]), y + height * np.array([0, 0, 1, 1, 0]), "0.75", linewidth=0.6
             )
             label, original = self.predictions[row, column], self.predictions[row, 0]
-            look = {"color": style.ALARM, "weight": "bold"} if label != original else {"color": "0.25"}
+            look: dict[str, Any] = {"color": style.ALARM, "weight": "bold"} if label != original else {"color": "0.25"}
             self.texts_.append(
                 ax.text(
                     x + width / 2, y + 1.02 * height, f"{label}", ha="center", va="top", fontsize=style.SMALL, **look
@@ -122,5 +123,4 @@ class AdversarialSamplesDisplay:
         ax.set(xlim=(-0.02 * across, n_columns * across), ylim=(n_rows * down, -0.02 * down), aspect="equal")
         ax.set_axis_off()
         ax.set_title(f"{self.title}\nbelow each: the predicted class", fontsize=style.TITLE)
-        self.ax_, self.figure_ = ax, ax.figure
         return self

@@ -1,16 +1,19 @@
 """Losses, their dependence on the noise level, and their conjugates."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from gaussguru._utils.checks import check_real
 from gaussguru._utils.linalg import Array
+from gaussguru._utils.types import Ax
 from gaussguru.losses import LOSSES, ROOT, Loss, resolve_loss
 from gaussguru.plotting import style
 
 
-class LossDisplay:
+@dataclass(eq=False, repr=False)
+class LossDisplay(style.Display):
     """Curves of losses.
 
     Parameters
@@ -35,14 +38,14 @@ class LossDisplay:
     ['gaussian', 'hinge', 'logistic', 'moment', 'quadratic']
     """
 
-    def __init__(self, x: Array, curves: dict[str, Array], *, labels: tuple[str, str], title: str) -> None:
-        self.x = x
-        self.curves = curves
-        self.labels = labels
-        self.title = title
+    x: Array
+    curves: dict[str, Array]
+    _: KW_ONLY
+    labels: tuple[str, str]
+    title: str
 
     @classmethod
-    def from_losses(cls, losses: Any = None, *, ax: Any = None) -> Self:
+    def from_losses(cls, losses: Any = None, *, ax: Ax = None) -> Self:
         """Draw ``f(z)`` and the hinge (thesis, chapters 2 and 3: smooth upper approximations).
 
         Parameters
@@ -63,7 +66,7 @@ class LossDisplay:
 
     @classmethod
     def from_sigmas(
-        cls, sigmas: Any = (0.1, 0.5, 1.0, 2.0), *, loss: str | Loss = "gaussian", norm: float = 1.0, ax: Any = None
+        cls, sigmas: Any = (0.1, 0.5, 1.0, 2.0), *, loss: str | Loss = "gaussian", norm: float = 1.0, ax: Ax = None
     ) -> Self:
         """Draw the loss ``a f((1 - margin)/a)`` with ``a = sigma ||w||`` for several noise levels.
 
@@ -87,7 +90,7 @@ class LossDisplay:
         return cls(margin, curves, labels=(r"margin $y\,(w \cdot x + b)$", "loss"), title=title).plot(ax)
 
     @classmethod
-    def from_conjugates(cls, losses: Any = None, *, ax: Any = None) -> Self:
+    def from_conjugates(cls, losses: Any = None, *, ax: Ax = None) -> Self:
         """Draw ``sqrt(2 pi) f*(alpha)``: the dual constraint and its approximations (thesis, chapter 3).
 
         For the losses with names these are ``exp(-Phi^-1(alpha)^2/2)``, the binary entropy, ``4 alpha (1 - alpha)``
@@ -118,7 +121,7 @@ class LossDisplay:
         labels = (r"dual variable $\alpha$", r"$\sqrt{2\pi}\; f^*(\alpha)$")
         return cls(alpha, curves, labels=labels, title="The dual constraint and its approximations").plot(ax)
 
-    def plot(self, ax: Any = None) -> Self:
+    def plot(self, ax: Ax = None) -> Self:
         """Draw on ``ax``, or on new axes.
 
         Parameters
@@ -129,13 +132,12 @@ class LossDisplay:
         -------
         self
         """
-        ax = style.axes(ax)
+        ax = self._axes(ax)
         self.lines_ = []
         for name, values in self.curves.items():
             look = style.REFERENCE if name == "hinge" else style.line(ax)
             self.lines_ += ax.plot(self.x, values, label=name, **look)
         style.finish(ax, *self.labels, self.title)
-        self.ax_, self.figure_ = ax, ax.figure
         return self
 
 

@@ -1,5 +1,7 @@
 """Samples with two features, and the decision boundaries of classifiers."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -13,14 +15,14 @@ from gaussguru._measured.under_noise import counts_errors
 from gaussguru._utils.checks import check_kind, check_real
 from gaussguru._utils.frames import column_names, is_frame, like
 from gaussguru._utils.linalg import Array
+from gaussguru._utils.types import Ax, Axes, ErrorBars, Estimator, Labels, Mixed, Record, Values
 from gaussguru.plotting import style
 
-RESOLUTION = 301
 # Colour of boundaries, and of entries in legends for all classes.
 LINE = "0.25"
 
 
-def _points(X: Any) -> Array:
+def _points(X: Values) -> Array:
     """Return samples of two features as an array."""
     points = dense(as_table(X))
     if points.ndim != 2 or points.shape[1] != 2:
@@ -28,7 +30,7 @@ def _points(X: Any) -> Array:
     return points
 
 
-def _covariances(X_err: Any, samples: Array) -> Array:
+def _covariances(X_err: ErrorBars, samples: Array) -> Array:
     """Return the covariances of error bars, all of them finite."""
     errors = check_errors(X_err, samples)
     return np.array([errors.covariance(i) for i in range(len(samples))])
@@ -40,7 +42,7 @@ def _around(samples: Array, covariances: Array, n_std: float) -> Array:
     return np.vstack([samples - reach, samples + reach])
 
 
-def _scores(estimator: Any, points: Any) -> Array:
+def _scores(estimator: Estimator, points: Any) -> Array:
     """Return the scores of points; without finite scores probabilities, for two classes their difference."""
     if hasattr(estimator, "decision_function"):
         scores = np.asarray(estimator.decision_function(points), dtype=np.float64)
@@ -66,13 +68,13 @@ class Plane(NamedTuple):
     """
 
     samples: Array
-    labels: NDArray[Any]
+    labels: Mixed
     grid: tuple[Array, Array, Array]
     names: list[str]
     title: str
 
     @classmethod
-    def of(cls, estimator: Any, X: Any, y: Any, around: Any = None) -> "Plane":
+    def of(cls, estimator: Estimator, X: Values, y: Labels, around: Any = None) -> "Plane":
         """Return the plane of a fitted classifier; the grid covers the samples and the points ``around``."""
         check_is_fitted(estimator)
         known = column_names(X)
@@ -82,12 +84,7 @@ class Plane(NamedTuple):
             raise ValueError(f"y must have a label for each of the {len(samples)} samples; got {len(labels)}")
         seen = samples if around is None else np.vstack([samples, around])
         room = 0.06 * float(np.ptp(seen, axis=0).max()) or 1.0
-        first, second = np.meshgrid(
-            *(
-                np.linspace(low, high, RESOLUTION)
-                for low, high in zip(seen.min(0) - room, seen.max(0) + room, strict=True)
-            )
-        )
+        first, second = np.meshgrid(*np.linspace(seen.min(0) - room, seen.max(0) + room, 301).T)
         points: Any = np.column_stack([first.ravel(), second.ravel()])
         points = like(X, points) if is_frame(X) else points
         if getattr(final_estimator(estimator), "has_errors_", False):
@@ -96,13 +93,13 @@ class Plane(NamedTuple):
         return cls(samples, labels, (first, second, scores), names, style.name_of(estimator))
 
 
-class _PlaneDisplay:
+@dataclass(eq=False, repr=False)
+class _PlaneDisplay(style.Display):
     """Drawings that the displays of two features share."""
 
-    def __init__(self, plane: Plane) -> None:
-        self.plane = plane
+    plane: Plane
 
-    def _draw_boundary(self, ax: Any, *, margins: bool) -> Any:
+    def _draw_boundary(self, ax: Axes, *, margins: bool) -> None:
         """Draw where two classes have the same score; with ``margins``, for two classes, also the scores 1 and -1."""
         first, second, scores = self.plane.grid
         if len(scores) == 1:
@@ -111,20 +108,18 @@ class _PlaneDisplay:
             best = np.sort(scores, axis=0)
             scores = scores - np.where(scores == best[-1], best[-2], best[-1])
             levels, styles = [0], ["-"]
-        look = {"levels": levels, "linestyles": styles, "colors": LINE, "linewidths": 1.0}
-        self._key(ax, "boundary", color=LINE, linewidth=1.0)
+        look: Record = {"levels": levels, "linestyles": styles, "colors": LINE, "linewidths": 1.0}
+        ax.plot([], [], label="boundary", color=LINE, linewidth=1.0)
         if len(levels) > 1 and np.abs(scores).max() > 1:
-            self._key(ax, "margins", color=LINE, linewidth=1.0, linestyle="--")
-        return [
-            ax.contour(first, second, score, **look)
-            for score in scores
-            if any(score.min() < level < score.max() for level in levels)
-        ]
+            ax.plot([], [], label="margins", color=LINE, linewidth=1.0, linestyle="--")
+        for score in scores:
+            if any(score.min() < level < score.max() for level in levels):
+                ax.contour(first, second, score, **look)
 
-    def _draw_samples(self, ax: Any, samples: Array, number: int, label: Any) -> None:
+    def _draw_samples(self, ax: Axes, samples: Array, number: int, label: Any) -> None:
         ax.scatter(*samples.T, label=f"class {label}", **style.points_of(number, len(self.plane.samples)))
 
-    def _draw_clouds(self, ax: Any, covariances: Array, n_std: float) -> list[Any]:
+    def _draw_clouds(self, ax: Axes, covariances: Array, n_std: float) -> list[Any]:
         """Draw an ellipse around every sample, and return a collection of them for each class."""
         from matplotlib.collections import EllipseCollection  # noqa: PLC0415 - optional
 
@@ -139,30 +134,24 @@ class _PlaneDisplay:
                 offset_transform=ax.transData, facecolors=(colour, 0.10), edgecolors=(colour, 0.45), linewidths=0.8,
             )  # fmt: skip
             drawn.append(ax.add_collection(clouds))
-        self._key(
-            ax, f"noise: {n_std:g} std. dev.", linestyle="none", marker="o", markersize=10,
+        ax.plot(
+            [], [], label=f"noise: {n_std:g} std. dev.", linestyle="none", marker="o", markersize=10,
             markerfacecolor=(LINE, 0.10), markeredgecolor=(LINE, 0.45), markeredgewidth=0.8,
         )  # fmt: skip
         ax.set(xlim=self.plane.grid[0][0, [0, -1]], ylim=self.plane.grid[1][[0, -1], 0])
         return drawn
 
-    @staticmethod
-    def _key(ax: Any, label: str, **look: Any) -> None:
-        """Add an entry to the legend."""
-        ax.plot([], [], label=label, **look)
-
-    def _finish(self, ax: Any) -> None:
+    def _finish(self, ax: Axes) -> None:
         ax.set_aspect("equal")  # else normals of the boundary would look oblique
         style.finish(ax, self.plane.names[0], self.plane.names[1], self.plane.title)
-        self.ax_, self.figure_ = ax, ax.figure
 
-    def _classes(self) -> Any:
-        """Return number, label and mask of the samples of each class."""
-        return [
-            (number, label, self.plane.labels == label) for number, label in enumerate(np.unique(self.plane.labels))
-        ]
+    def _classes(self) -> Iterator[tuple[int, Any, NDArray[np.bool_]]]:
+        """Yield number, label and mask of the samples of each class."""
+        for number, label in enumerate(np.unique(self.plane.labels)):
+            yield number, label, self.plane.labels == label
 
 
+@dataclass(eq=False, repr=False)
 class CloudDisplay(_PlaneDisplay):
     """Samples with their noise, and the boundary of a classifier (thesis, chapter 2).
 
@@ -194,19 +183,12 @@ class CloudDisplay(_PlaneDisplay):
     2
     """
 
-    def __init__(
-        self,
-        plane: Plane,
-        covariances: Array,
-        n_std: float = 1.0,
-    ) -> None:
-        super().__init__(plane)
-        self.covariances = covariances
-        self.n_std = n_std
+    covariances: Array
+    n_std: float = 1.0
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: Any, y: Any, *, X_err: Any = None, n_std: float = 1.0, ax: Any = None
+        cls, estimator: Estimator, X: Values, y: Labels, *, X_err: ErrorBars = None, n_std: float = 1.0, ax: Ax = None
     ) -> Self:
         """Draw samples, noise and boundary of a fitted classifier of two features.
 
@@ -234,7 +216,7 @@ class CloudDisplay(_PlaneDisplay):
         plane = Plane.of(estimator, X, y, _around(samples, covariances, n_std))
         return cls(plane, np.array(covariances), n_std).plot(ax)
 
-    def plot(self, ax: Any = None) -> Self:
+    def plot(self, ax: Ax = None) -> Self:
         """Draw on ``ax``, or on new axes.
 
         Parameters
@@ -245,7 +227,7 @@ class CloudDisplay(_PlaneDisplay):
         -------
         self
         """
-        ax = style.axes(ax)
+        ax = self._axes(ax)
         self._draw_boundary(ax, margins=True)
         for number, label, rows in self._classes():
             self._draw_samples(ax, self.plane.samples[rows], number, label)
@@ -254,6 +236,7 @@ class CloudDisplay(_PlaneDisplay):
         return self
 
 
+@dataclass(eq=False, repr=False)
 class RegionsDisplay(_PlaneDisplay):
     """The regions of the predicted classes, and the misclassified samples (thesis, chapter 4).
 
@@ -285,23 +268,14 @@ class RegionsDisplay(_PlaneDisplay):
     [0, 1, 2]
     """
 
-    def __init__(
-        self,
-        plane: Plane,
-        classes: NDArray[Any],
-        wrong: NDArray[np.bool_],
-        covariances: Array | None = None,
-        n_std: float = 1.0,
-    ) -> None:
-        super().__init__(plane)
-        self.classes = classes
-        self.wrong = wrong
-        self.covariances = covariances
-        self.n_std = n_std
+    classes: Mixed
+    wrong: NDArray[np.bool_]
+    covariances: Array | None = None
+    n_std: float = 1.0
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: Any, y: Any, *, X_err: Any = None, n_std: float = 1.0, ax: Any = None
+        cls, estimator: Estimator, X: Values, y: Labels, *, X_err: ErrorBars = None, n_std: float = 1.0, ax: Ax = None
     ) -> Self:
         """Draw the regions of a fitted classifier of two features.
 
@@ -331,7 +305,7 @@ class RegionsDisplay(_PlaneDisplay):
         wrong = np.asarray(estimator.predict(samples) != plane.labels)
         return cls(plane, estimator.classes_, wrong, covariances, n_std).plot(ax)
 
-    def plot(self, ax: Any = None) -> Self:
+    def plot(self, ax: Ax = None) -> Self:
         """Draw on ``ax``, or on new axes.
 
         Parameters
@@ -342,24 +316,23 @@ class RegionsDisplay(_PlaneDisplay):
         -------
         self
         """
-        ax = style.axes(ax)
+        ax = self._axes(ax)
         first, second, scores = self.plane.grid
         best = (scores[0] > 0).astype(int) if len(scores) == 1 else np.argmax(scores, axis=0)
-        levels = np.arange(len(self.classes) + 1) - 0.5
-        colours = [style.LIGHT[number % 7] for number in range(len(self.classes))]
+        levels, colours = np.arange(len(self.classes) + 1) - 0.5, np.resize(style.LIGHT, len(self.classes)).tolist()
         self.surface_ = ax.contourf(first, second, best, levels=levels, colors=colours)
         self._draw_boundary(ax, margins=False)
         for number, label in enumerate(self.classes):
             rows = (self.plane.labels == label) & ~self.wrong
             self._draw_samples(ax, self.plane.samples[rows], number, label)
         self.ellipses_ = [] if self.covariances is None else self._draw_clouds(ax, self.covariances, self.n_std)
-        ax.scatter(
-            *self.plane.samples[self.wrong].T, s=26, c="black", marker="x", linewidths=1.2, label="wrong", zorder=4
-        )
+        x, y = self.plane.samples[self.wrong].T
+        ax.scatter(x, y, s=26, c="black", marker="x", linewidths=1.2, label="wrong", zorder=4)
         self._finish(ax)
         return self
 
 
+@dataclass(eq=False, repr=False)
 class DisplacementDisplay(_PlaneDisplay):
     """The displacements of samples by :class:`AdversarialSVC` or :class:`TotalSVC` (thesis, appendix A).
 
@@ -390,17 +363,11 @@ class DisplacementDisplay(_PlaneDisplay):
     (50, 2)
     """
 
-    def __init__(
-        self,
-        plane: Plane,
-        moved: Array,
-    ) -> None:
-        super().__init__(plane)
-        self.moved = moved
+    moved: Array
 
     @classmethod
     def from_estimator(
-        cls, estimator: AdversarialSVC | TotalSVC, X: Any, y: Any, *, delta: Any = None, ax: Any = None
+        cls, estimator: AdversarialSVC | TotalSVC, X: Values, y: Labels, *, delta: Any = None, ax: Ax = None
     ) -> Self:
         """Draw the displacements of samples by a fitted estimator of two features.
 
@@ -423,7 +390,7 @@ class DisplacementDisplay(_PlaneDisplay):
         plane = Plane.of(estimator, X, y, moved)
         return cls(plane._replace(title=f"{plane.title}: where samples are moved"), moved).plot(ax)
 
-    def plot(self, ax: Any = None) -> Self:
+    def plot(self, ax: Ax = None) -> Self:
         """Draw on ``ax``, or on new axes.
 
         Parameters
@@ -434,7 +401,7 @@ class DisplacementDisplay(_PlaneDisplay):
         -------
         self
         """
-        ax = style.axes(ax)
+        ax = self._axes(ax)
         self._draw_boundary(ax, margins=True)
         self.arrows_ = []
         for number, label, rows in self._classes():
@@ -442,14 +409,11 @@ class DisplacementDisplay(_PlaneDisplay):
             look = style.points_of(number, len(self.plane.samples))
             self._draw_samples(ax, before, number, label)
             ax.scatter(*after.T, facecolors="none", edgecolors=look.pop("color"), **look)
-            arrows = ax.quiver(
-                *before.T, *(after - before).T, angles="xy", scale_units="xy", scale=1, width=0.003, alpha=0.6,
-                color=style.PALETTE[number % 7],
-            )  # fmt: skip
-            self.arrows_.append(arrows)
-        self._key(
-            ax, "hollow: after the move", linestyle="none", marker="o", markersize=4.5, markerfacecolor="none",
-            markeredgecolor=LINE, markeredgewidth=0.8,
+            arrows: Record = {"angles": "xy", "scale_units": "xy", "scale": 1, "width": 0.003, "alpha": 0.6}
+            self.arrows_.append(ax.quiver(*before.T, *(after - before).T, color=style.PALETTE[number % 7], **arrows))
+        ax.plot(
+            [], [], label="hollow: after the move", linestyle="none", marker="o", markersize=4.5,
+            markerfacecolor="none", markeredgecolor=LINE, markeredgewidth=0.8,
         )  # fmt: skip
         self._finish(ax)
         return self

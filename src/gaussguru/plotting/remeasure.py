@@ -1,18 +1,18 @@
 """The expected number of errors that new measurements avoid."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from gaussguru._measured.remeasure import remeasure_gain
 from gaussguru._utils.linalg import Array
+from gaussguru._utils.types import Ax, ErrorBars, Estimator, Values
 from gaussguru.plotting import style
 
-# The fraction of the whole gain that is marked.
-MOST = 0.8
 
-
-class RemeasureDisplay:
+@dataclass(eq=False, repr=False)
+class RemeasureDisplay(style.Display):
     """Expected number of errors avoided against the number of samples measured again, largest gain first.
 
     The straight line is the same for samples in random order. The dotted line marks where four fifths of the total gain
@@ -39,13 +39,20 @@ class RemeasureDisplay:
     True
     """
 
-    def __init__(self, gain: Array, *, name: str | None = None) -> None:
-        self.gain = gain
-        self.name = name
+    gain: Array
+    _: KW_ONLY
+    name: str | None = None
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: Any, X_err: Any = None, new_err: Any = 0.0, *, name: str | None = None, ax: Any = None
+        cls,
+        estimator: Estimator,
+        X: Values,
+        X_err: ErrorBars = None,
+        new_err: Any = 0.0,
+        *,
+        name: str | None = None,
+        ax: Ax = None,
     ) -> Self:
         """Compute the gains of a fitted classifier (:func:`gaussguru.robustness.remeasure_gain`), and draw them.
 
@@ -68,7 +75,7 @@ class RemeasureDisplay:
         return cls.from_predictions(remeasure_gain(estimator, X, X_err, new_err), name=name, ax=ax)
 
     @classmethod
-    def from_predictions(cls, gain: Any, *, name: str | None = None, ax: Any = None) -> Self:
+    def from_predictions(cls, gain: Any, *, name: str | None = None, ax: Ax = None) -> Self:
         """Draw given gains.
 
         Parameters
@@ -88,7 +95,7 @@ class RemeasureDisplay:
             raise ValueError(f"gain must hold one finite, nonnegative number for each sample; got shape {values.shape}")
         return cls(values, name=name).plot(ax)
 
-    def plot(self, ax: Any = None, *, name: str | None = None) -> Self:
+    def plot(self, ax: Ax = None, *, name: str | None = None) -> Self:
         """Draw on ``ax``, or on new axes.
 
         Parameters
@@ -101,11 +108,11 @@ class RemeasureDisplay:
         -------
         self
         """
-        ax, n = style.axes(ax), len(self.gain)
+        ax, n = self._axes(ax), len(self.gain)
         total = np.concatenate([[0.0], np.cumsum(np.sort(self.gain)[::-1])])
-        self.enough_ = float(np.argmax(total >= MOST * total[-1]) / n)
+        self.enough_ = float(np.argmax(total >= 0.8 * total[-1]) / n)
         look, name = style.line(ax), name or self.name
-        label = f"largest gain first:\n{MOST:.0%} of the gain from {self.enough_:.0%} of the samples"
+        label = f"largest gain first:\n80% of the gain from {self.enough_:.0%} of the samples"
         label = label if name is None else f"{name}, {label}"
         (self.line_,) = ax.plot(100 * np.arange(n + 1) / n, 100 * total / n, label=label, **look)
         (self.random_line_,) = ax.plot(
@@ -118,5 +125,4 @@ class RemeasureDisplay:
         highest = max(float(np.max(heights, initial=0.0)) for heights in curves)
         ax.set(xlim=(0, 100), ylim=(0, 1.05 * highest or 1.0))
         style.finish(ax, "samples measured again (%)", "errors avoided per 100 samples", "Measuring again")
-        self.ax_, self.figure_ = ax, ax.figure
         return self

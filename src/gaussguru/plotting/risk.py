@@ -1,5 +1,6 @@
 """Bounds on the error probability against the number of samples."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -10,13 +11,12 @@ from gaussguru._measured.affine import as_table
 from gaussguru._measured.risk_bounds import risk_bound
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.types import Ax, Estimator, Labels, Seed, Values
 from gaussguru.plotting import style
 
-# Sizes that are drawn if none are given, and the least of them.
-N_SIZES, LEAST = 8, 20
 
-
-class RiskBoundDisplay:
+@dataclass(eq=False, repr=False)
+class RiskBoundDisplay(style.Display):
     """A bound on the error probability, and the mean that it is made of, against the number of samples.
 
     Parameters
@@ -43,26 +43,26 @@ class RiskBoundDisplay:
     True
     """
 
-    def __init__(self, n_samples: Index, bound: Array, empirical: Array, *, name: str | None = None) -> None:
-        self.n_samples = n_samples
-        self.bound = bound
-        self.empirical = empirical
-        self.name = name
+    n_samples: Index
+    bound: Array
+    empirical: Array
+    _: KW_ONLY
+    name: str | None = None
 
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
-        X: Any,
-        y: Any,
+        estimator: Estimator,
+        X: Values,
+        y: Labels,
         *,
         n_samples: Any = None,
         method: str = "auto",
         confidence: float = 0.95,
         sigma: float | None = None,
-        random_state: Any = 0,
+        random_state: Seed = 0,
         name: str | None = None,
-        ax: Any = None,
+        ax: Ax = None,
     ) -> Self:
         """Fit copies of an estimator to more and more samples, bound the risk of each, and draw the bounds.
 
@@ -92,7 +92,7 @@ class RiskBoundDisplay:
         """
         X, y = as_table(X), column_or_1d(y)
         n = X.shape[0]
-        sizes = np.geomspace(min(LEAST, n), n, N_SIZES).astype(int) if n_samples is None else np.unique(n_samples)
+        sizes = np.geomspace(min(20, n), n, 8).astype(int) if n_samples is None else np.unique(n_samples)
         if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or not len(sizes) or sizes.min() < 4 or sizes.max() > n:
             raise ValueError(f"n_samples must hold whole numbers between 4 and {n}; got {n_samples!r}")
         order, found = np.random.default_rng(random_state).permutation(n), []
@@ -105,7 +105,7 @@ class RiskBoundDisplay:
         bound, empirical = (np.array([getattr(each, part) for each in found]) for part in ("bound", "empirical"))
         return cls(sizes, bound, empirical, name=found[0].method if name is None else name).plot(ax)
 
-    def plot(self, ax: Any = None, *, name: str | None = None) -> Self:
+    def plot(self, ax: Ax = None, *, name: str | None = None) -> Self:
         """Draw on ``ax``, or on new axes.
 
         Parameters
@@ -118,7 +118,7 @@ class RiskBoundDisplay:
         -------
         self
         """
-        ax, name = style.axes(ax), name or self.name
+        ax, name = self._axes(ax), name or self.name
         look = style.line(ax, markers=True)
         (self.line_,) = ax.plot(self.n_samples, self.bound, label=f"{name}: bound", **look)
         (self.empirical_line_,) = ax.plot(
@@ -129,5 +129,4 @@ class RiskBoundDisplay:
         ax.set(xscale="log", ylim=(0, 1.02))
         style.label_short_log(ax.xaxis)
         style.finish(ax, "number of samples", "probability of a wrong label", "Bounds on the risk")
-        self.ax_, self.figure_ = ax, ax.figure
         return self

@@ -3,6 +3,7 @@
 from typing import Any
 
 from gaussguru._measured.affine import final_estimator
+from gaussguru._utils.types import Ax, Axes, Estimator, Figure, Record
 
 # Okabe & Ito (2008), without yellow, which is hard to see on white paper.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -11,62 +12,64 @@ LIGHT = ("#A9CFE8", "#F6D2B8", "#BFE6D8", "#EBD3E1", "#FBEBC2", "#DCEFFA", "#D9D
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (7, 2)), (0, (2, 1)), ":")
 # Lines for comparison: the hinge, a level that was chosen, a boundary.
-REFERENCE = {"color": "0.25", "linestyle": ":", "linewidth": 1.2}
+REFERENCE: Record = {"color": "0.25", "linestyle": ":", "linewidth": 1.2}
 ALARM = PALETTE[1]
 TITLE, LABEL, SMALL = 10, 9, 8
 SIZE = (6.4, 3.6)
-# More points than this are rasterised.
-MANY = 2000
+INSTALL = "plots need matplotlib: pip install 'gaussguru[plot]' (in a checkout: pip install '.[plot]')"
 
 
-def axes(ax: Any, size: tuple[float, float] = SIZE) -> Any:
-    """Return ``ax``, or the axes of a new figure that makes room for labels and legends."""
-    if ax is not None:
+class Display:
+    """What all displays share: the axes and the figure of the last drawing."""
+
+    ax_: Axes
+    figure_: Figure
+
+    def _axes(self, ax: Ax, size: tuple[float, float] = SIZE) -> Axes:
+        """Return ``ax``, or the axes of a new figure that makes room for labels and legends, and keep them."""
+        if ax is None:
+            try:
+                from matplotlib import pyplot  # noqa: PLC0415 - optional
+            except ImportError as error:
+                raise ImportError(INSTALL) from error
+            ax = pyplot.subplots(figsize=size, layout="constrained")[1]
+        figure: Any = ax.figure
+        self.ax_, self.figure_ = ax, figure
         return ax
-    try:
-        from matplotlib import pyplot  # noqa: PLC0415 - optional
-    except ImportError as error:
-        raise missing() from error
-    return pyplot.subplots(figsize=size, layout="constrained")[1]
 
 
-def figure(n_columns: int, n_rows: int = 1, *, size: tuple[float, float] = (3.6, 3.0)) -> Any:
+def figure(n_columns: int, n_rows: int = 1, *, size: tuple[float, float] = (3.6, 3.0)) -> Figure:
     """Return a figure with ``axes`` side by side, each of that size, which no window shows."""
     try:
-        from matplotlib.figure import Figure  # noqa: PLC0415 - optional
+        from matplotlib import figure as figures  # noqa: PLC0415 - optional
     except ImportError as error:
-        raise missing() from error
-    new = Figure(figsize=(size[0] * n_columns, size[1] * n_rows), layout="constrained")
+        raise ImportError(INSTALL) from error
+    new = figures.Figure(figsize=(size[0] * n_columns, size[1] * n_rows), layout="constrained")
     new.subplots(n_rows, n_columns)
     return new
 
 
-def missing() -> ImportError:
-    """Return the error for a missing matplotlib."""
-    return ImportError("plots need matplotlib: pip install 'gaussguru[plot]' (in a checkout: pip install '.[plot]')")
-
-
-def line(ax: Any, *, markers: bool = False) -> dict[str, Any]:
+def line(ax: Axes, *, markers: bool = False) -> Record:
     """Return the style of the next line with a name on these axes."""
     named = [each for each in ax.lines if not str(each.get_label()).startswith("_")]
     return line_of(sum(each.get_color() in PALETTE for each in named), markers=markers)
 
 
-def line_of(number: int, *, markers: bool = False) -> dict[str, Any]:
+def line_of(number: int, *, markers: bool = False) -> Record:
     """Return the style of a line by its number."""
-    style: dict[str, Any] = {"linewidth": 1.5, "linestyle": LINES[number % 7], "color": PALETTE[number % 7]}
+    style: Record = {"linewidth": 1.5, "linestyle": LINES[number % 7], "color": PALETTE[number % 7]}
     return {**style, "marker": MARKERS[number % 7], "markersize": 4} if markers else style
 
 
-def points_of(number: int, n_points: int) -> dict[str, Any]:
+def points_of(number: int, n_points: int) -> Record:
     """Return the style of the samples of a class by its number."""
     return {
         "color": PALETTE[number % 7], "marker": MARKERS[number % 7], "s": 20 if n_points <= 300 else 10,
-        "linewidths": 0.8, "zorder": 3, "rasterized": n_points > MANY,
+        "linewidths": 0.8, "zorder": 3, "rasterized": n_points > 2000,
     }  # fmt: skip
 
 
-def finish(ax: Any, x: str, y: str, title: str | None, *, legend: bool = True) -> None:
+def finish(ax: Axes, x: str, y: str, title: str | None, *, legend: bool = True) -> None:
     """Label the axes; add a legend."""
     ax.set_xlabel(x, fontsize=LABEL)
     ax.set_ylabel(y, fontsize=LABEL)
@@ -79,9 +82,9 @@ def finish(ax: Any, x: str, y: str, title: str | None, *, legend: bool = True) -
         ax.legend(fontsize=SMALL, **_legend_options(ax))
 
 
-def _legend_options(ax: Any) -> dict[str, Any]:
+def _legend_options(ax: Axes) -> Record:
     """Return the options of a legend: right of a wide figure, below a narrow one, "best" without a layout."""
-    figure = ax.figure
+    figure: Any = ax.figure
     if figure.get_layout_engine() is None:
         return {"loc": "best"}
     if figure.get_size_inches()[0] >= 4.4:  # inches
@@ -110,7 +113,7 @@ def label_short_log(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def name_of(estimator: Any) -> str:
+def name_of(estimator: Estimator) -> str:
     """Return the name of a model for legends: its last step, and its noise level."""
     final = final_estimator(estimator)
     sigma = getattr(final, "sigma", None)

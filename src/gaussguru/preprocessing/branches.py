@@ -12,29 +12,20 @@ from sklearn.utils import get_tags
 
 from gaussguru._errors import Limits, LowRank, columns_of_errors, put_errors, standard_deviations
 from gaussguru._measured.affine import dense
-from gaussguru._utils.frames import (
-    column_names,
-    column_values,
-    is_frame,
-    like,
-    places_of,
-    put_column,
-    take_columns,
-    take_rows,
-    text_columns,
-)
+from gaussguru._utils import frames
 from gaussguru._utils.linalg import Index
+from gaussguru._utils.types import ErrorBars, Estimator, Values
 
 
-def exact_columns(transformer: Any, X: Any) -> Index:
+def exact_columns(transformer: Estimator, X: Values) -> Index:
     """Return the columns of X that hold categories: text, and the input of encoders in a ColumnTransformer."""
-    exact = text_columns(X)
+    exact = frames.text_columns(X)
     if isinstance(transformer, ColumnTransformer):
         for _, inner, columns in transformer.transformers:
             if _encodes(inner):
                 exact = np.union1d(exact, _indices(columns, X))
     elif len(exact):
-        names = nw.from_native(take_columns(X, exact[:3])).columns
+        names = nw.from_native(frames.take_columns(X, exact[:3])).columns
         raise ValueError(
             f"X must hold numbers, but {names!r} do not: encode them in a ColumnTransformer inside WithErrors, as "
             "WithErrors(ColumnTransformer([('text', OneHotEncoder(), names)], remainder=...))"
@@ -42,18 +33,14 @@ def exact_columns(transformer: Any, X: Any) -> Index:
     return exact.astype(np.intp)
 
 
-def _encodes(transformer: Any) -> bool:
+def _encodes(transformer: Estimator) -> bool:
     """Return whether a transformer, or a step of a pipeline, accepts categories."""
     if isinstance(transformer, Pipeline):
         return any(_encodes(step) for _, step in transformer.steps)
-    return (
-        not isinstance(transformer, str)
-        and transformer is not None
-        and bool(get_tags(transformer).input_tags.categorical)
-    )
+    return not isinstance(transformer, str | None) and bool(get_tags(transformer).input_tags.categorical)
 
 
-def allows_nan(transformer: Any) -> bool:
+def allows_nan(transformer: Estimator) -> bool:
     """Return whether a transformer can be fitted to NaN; a ColumnTransformer, whether all of its branches can."""
     if isinstance(transformer, ColumnTransformer):
         branches = [*(inner for _, inner, _ in transformer.transformers), transformer.remainder]
@@ -61,9 +48,9 @@ def allows_nan(transformer: Any) -> bool:
     return bool(get_tags(transformer).input_tags.allow_nan)
 
 
-def _indices(columns: Any, X: Any) -> Index:
+def _indices(columns: Any, X: Values) -> Index:
     """Return the indices of the columns of a branch of a ColumnTransformer."""
-    return places_of(columns(X) if callable(columns) else columns, X)
+    return frames.places_of(columns(X) if callable(columns) else columns, X)
 
 
 @dataclass(frozen=True)
@@ -74,13 +61,13 @@ class MeasuredBranches:
     the categories at which these branches are evaluated.
     """
 
-    transformer: Any
+    transformer: Estimator
     columns: Index
     outputs: Index
-    row: Any
+    row: Values
 
     @classmethod
-    def of(cls, transformer: Any, X: Any, exact: Index) -> "MeasuredBranches":
+    def of(cls, transformer: Estimator, X: Values, exact: Index) -> "MeasuredBranches":
         """Return the branches of a fitted transformer, with the categories of the first row of X."""
         outputs = []
         for name, _, columns in transformer.transformers_:
@@ -95,43 +82,45 @@ class MeasuredBranches:
             if not is_exact.any():
                 outputs.append(np.arange(part.start, part.stop))
         columns = np.setdiff1d(np.arange(X.shape[1]), exact)
-        return cls(transformer, columns, np.concatenate([*outputs, np.zeros(0, dtype=np.intp)]), take_rows(X, [0]))
+        return cls(
+            transformer, columns, np.concatenate([*outputs, np.zeros(0, dtype=np.intp)]), frames.take_rows(X, [0])
+        )
 
-    def join(self, X: Any, values: Any) -> Any:
+    def join(self, X: Values, values: Values) -> Values:
         """Return X with other values in its measured columns."""
         for k, column in enumerate(self.columns):
-            X = put_column(X, int(column), column_values(values, k))
+            X = frames.put_column(X, int(column), frames.column_values(values, k))
         return X
 
-    def transform(self, values: Any) -> Any:
+    def transform(self, values: Values) -> Values:
         """Return the outputs that depend on measured values."""
-        rows = take_rows(self.row, np.zeros(values.shape[0], dtype=np.intp))
-        return take_columns(self.transformer.transform(self.join(rows, values)), self.outputs)
+        rows = frames.take_rows(self.row, np.zeros(values.shape[0], dtype=np.intp))
+        return frames.take_columns(self.transformer.transform(self.join(rows, values)), self.outputs)
 
-    def measured_part(self, X: Any, X_err: Any) -> tuple[Any, Any]:
+    def measured_part(self, X: Values, X_err: ErrorBars) -> tuple[Values, ErrorBars]:
         """Return the measured columns of X, and their errors; raise unless the errors of the other columns are 0."""
         exact = np.setdiff1d(np.arange(X.shape[1]), self.columns)
         for j in exact:
             errors = standard_deviations(X_err, X.shape)[:, j]
             if np.any((errors > 0) & ~_missing(X, int(j))):
-                names = column_names(X)
+                names = frames.column_names(X)
                 label = f"column {j}" if names is None else repr(str(names[j]))
                 raise ValueError(
                     f"X_err of {label}, which holds categories, must be 0, or infinite where the category is missing; "
                     f"got {errors.max():g}"
                 )
-        return take_columns(X, self.columns), columns_of_errors(X_err, self.columns)
+        return frames.take_columns(X, self.columns), columns_of_errors(X_err, self.columns)
 
-    def joined_outputs(self, X: Any, values: Any, errors: Any) -> tuple[Any, Any]:
+    def joined_outputs(self, X: Values, values: Values, errors: ErrorBars) -> tuple[Values, ErrorBars]:
         """Return all outputs for X and their errors, given values and errors of the outputs of measured columns."""
         outputs = self.transformer.transform(X)
         table = np.array(dense(outputs))
         table[:, self.outputs] = dense(values)
         shape = (int(table.shape[0]), int(table.shape[1]))
-        return like(outputs, table), put_errors(_zeros(errors, shape), self.outputs, errors, shape)
+        return frames.like(outputs, table), put_errors(_zeros(errors, shape), self.outputs, errors, shape)
 
 
-def _zeros(errors: Any, shape: tuple[int, int]) -> Any:
+def _zeros(errors: ErrorBars, shape: tuple[int, int]) -> ErrorBars:
     """Return errors of 0, (n_samples, n_outputs), in the form of other errors."""
     if isinstance(errors, Limits):
         return Limits(np.zeros(shape), np.zeros(shape, dtype=np.int8))
@@ -140,8 +129,8 @@ def _zeros(errors: Any, shape: tuple[int, int]) -> Any:
     return np.zeros((*shape, shape[1]) if errors.ndim == 3 else shape[: errors.ndim])
 
 
-def _missing(X: Any, column: int) -> NDArray[np.bool_]:
+def _missing(X: Values, column: int) -> NDArray[np.bool_]:
     """Return which entries of a column are missing."""
-    if is_frame(X):
+    if frames.is_frame(X):
         return np.asarray(nw.from_native(X, eager_only=True)[:, column].is_null().to_numpy(), dtype=bool)
-    return np.asarray(np.isnan(column_values(X, column)))
+    return np.asarray(np.isnan(frames.column_values(X, column)))

@@ -36,17 +36,15 @@ from gaussguru._measured.affine import dense
 from gaussguru._utils.blocks import MOST_STORED, row_blocks
 from gaussguru._utils.frames import as_numbers, like, take_rows
 from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.types import ErrorBars, Estimator, Values
 
 # Points of Gauss and Hermite. With 9, means and spreads of log, sqrt, arcsinh, power and quantile transforms are within
 # 2 % of a spread of the integrals, for errors of up to half a spread; with 5, within 5 %.
 NODES = 9
 # Smallest number of points on spheres; a sphere with the corners of a cube has fewer corners.
 POINTS = 64
-# Number of rows at which the dependence of outputs on features is tested, and the largest number of features for which
-# it is: the test takes one evaluation of all rows for each feature.
-PROBES, MOST_FEATURES = 64, 1000
-# Step, as a fraction of an error bar, for the slope of f where f is undefined at a point of the rule.
-CLOSE = 2.0**-10
+# Number of rows at which the dependence of outputs on features is tested.
+PROBES = 64
 # Fraction of the samples at either end of the range of a feature over which the slope of f is taken there.
 TAIL = 0.05
 # Outputs that differ by less than this fraction of their range are the same.
@@ -95,13 +93,13 @@ def spheres(n_causes: int) -> tuple[Array, Array]:
     return np.concatenate(points), np.tile(shares, n_spheres) / n_spheres
 
 
-def evaluate(function: Function, X: Any, values: Array) -> Array:
+def evaluate(function: Function, X: Values, values: Array) -> Array:
     """Return the outputs of a function, (n_rows, n_outputs), for values in the container of X."""
     with np.errstate(all="ignore"):  # callers check for values that are not finite
         return dense(function(like(X, values))).reshape(len(values), -1)
 
 
-def is_affine(function: Function, X: Any) -> bool:
+def is_affine(function: Function, X: Values) -> bool:
     """Return whether a function is affine on test rows, within the range of X and beyond it."""
     rows = _levels(X, 14)
     low, high = rows.min(axis=0), rows.max(axis=0)
@@ -119,7 +117,7 @@ def is_affine(function: Function, X: Any) -> bool:
     return bool(np.all(np.abs(between - expected) <= 30 * eps * size))
 
 
-def _levels(X: Any, n_rows: int) -> Array:
+def _levels(X: Values, n_rows: int) -> Array:
     """Return rows of quantiles of every feature, from its least to its largest value, each feature in a random order.
 
     A constant feature is given values up to a hundredth of its size away: its errors will move it.
@@ -153,13 +151,13 @@ class CurvedMap:
     signs: Array
 
     @classmethod
-    def of(cls, function: Function, X: Any, *, joint: bool = False) -> "CurvedMap":
+    def of(cls, function: Function, X: Values, *, joint: bool = False) -> "CurvedMap":
         """Return the map of a function, from its values at rows made of X; ``joint``: all features form one group."""
         d = int(X.shape[1])
         rows = _levels(X, PROBES)
         values = evaluate(function, X, rows)
         K = values.shape[1]
-        if joint or d > MOST_FEATURES:
+        if joint or d > 1000:
             features, outputs = np.zeros(d, dtype=np.intp), np.zeros(K, dtype=np.intp)
         else:
             features, outputs = _groups(_dependence(function, X, rows, values))
@@ -205,7 +203,7 @@ class CurvedMap:
         passes = self.is_one_to_one and bool(np.all((self.signs != 0) | (self.outputs < 0)))
         return self.sources, self.signs.astype(np.int8) if passes else None
 
-    def apply(self, transformer: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
+    def apply(self, transformer: Estimator, X: Values, X_err: Any) -> tuple[Any, Any]:
         """Return the outputs of the transformer of this map, and their errors."""
         errors = check_causes(X_err.toarray() if sp.issparse(X_err) else X_err, X)
         means, new_errors = self.carry(transformer.transform, X, errors)
@@ -217,7 +215,7 @@ class CurvedMap:
         """Raises: a curved map has no matrix."""
         raise AttributeError("the transformer is not affine: it has no matrix")
 
-    def with_components(self, samples: Measured, components: Any, transformer: Any, X: Any) -> Measured:
+    def with_components(self, samples: Measured, components: Any, transformer: Estimator, X: Values) -> Measured:
         """Return transformed samples with the moments of the mixtures of X: every component goes through the map.
 
         Where covariances would take more than ``MOST_STORED`` numbers, samples are returned unchanged: their moments
@@ -245,7 +243,7 @@ class CurvedMap:
                 )
         return Measured.checked(like(samples.X, means), covariances)
 
-    def _with_ends(self, function: Function, X: Any) -> "CurvedMap":
+    def _with_ends(self, function: Function, X: Values) -> "CurvedMap":
         """Return the map with the slopes of the function at the ends of the range of X."""
         values = as_numbers(X, "X")
         low, inner, outer, high = np.quantile(values, [0.0, TAIL, 1 - TAIL, 1.0], axis=0)
@@ -268,7 +266,7 @@ class CurvedMap:
         signs = (np.all(steps >= 0, axis=0) * 1.0 - np.all(steps <= 0, axis=0)) * (source >= 0)
         return CurvedMap(self.features, self.outputs, low[source], high[source], ends[0], ends[1], signs)
 
-    def carry(self, function: Function, X: Any, errors: Errors) -> tuple[Array, Any]:
+    def carry(self, function: Function, X: Values, errors: Errors) -> tuple[Array, ErrorBars]:
         """Return means of the outputs of a function for X with these errors, (n, K), and the errors of the outputs.
 
         These are standard deviations if independent; else covariances, or :class:`LowRank` if that takes less memory.
@@ -308,7 +306,7 @@ class CurvedMap:
             weights[: len(w), self.outputs == group] = w[:, np.newaxis]
         return normals, weights
 
-    def _collected(self, points: "_Points", groups: Index, weights: Array) -> tuple[Array, Any]:
+    def _collected(self, points: "_Points", groups: Index, weights: Array) -> tuple[Array, ErrorBars]:
         """Return means, (n, K), and errors of outputs, for errors that are independent between groups."""
         n, K = points.n_samples, len(groups)
         means, result = np.empty((n, K)), _Collector(n, groups, np.count_nonzero(weights, axis=0))
@@ -320,7 +318,7 @@ class CurvedMap:
             result.add(part, deviations)
         return means, result.errors
 
-    def _correlated(self, function: Function, X: Any, errors: Errors) -> tuple[Array, Array]:
+    def _correlated(self, function: Function, X: Values, errors: Errors) -> tuple[Array, Array]:
         """Return means and covariances of outputs that depend on one feature each, by the formula of Mehler.
 
         With the coefficients ``c_pk`` of output k in orthonormal Hermite polynomials of its feature, and the
@@ -356,7 +354,7 @@ class CurvedMap:
         return np.asarray(values + beyond + self.below * np.minimum(x - self.low, 0.0))
 
 
-def _dependence(function: Function, X: Any, rows: Array, values: Array) -> NDArray[np.bool_]:
+def _dependence(function: Function, X: Values, rows: Array, values: Array) -> NDArray[np.bool_]:
     """Return whether each feature moves each output, (n_features, n_outputs), given rows and their outputs.
 
     One evaluation, with the values of every feature permuted by another order, tells outputs of one feature: they are
@@ -402,7 +400,7 @@ class _Points:
     """A function at points about samples; ``away`` returns their distances for rows, (n_points, n_rows, d)."""
 
     function: Function
-    X: Any
+    X: Values
     away: Callable[[slice], Array]
 
     @property
@@ -426,7 +424,7 @@ class _Points:
             wrong = np.asarray(~np.isfinite(values).all(axis=0))
             if wrong.any():
                 few = np.flatnonzero(wrong.any(axis=1))
-                slopes = (self._values(block[few] + CLOSE * away[:, few]) - here[few]) / CLOSE
+                slopes = (self._values(block[few] + 2.0**-10 * away[:, few]) - here[few]) / 2.0**-10
                 if not np.isfinite(slopes[:, wrong[few]]).all():
                     raise ValueError(
                         f"the transformer has no value close to sample {part.start + int(few[0])}, so its error is not "

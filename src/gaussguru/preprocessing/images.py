@@ -1,17 +1,16 @@
 """Error bars for images that may be turned, moved or scaled a little."""
 
-from typing import Any
-
 import numpy as np
 import scipy.sparse as sp
 
 from gaussguru._errors import LowRank
 from gaussguru._utils.checks import check_count, check_real
 from gaussguru._utils.frames import as_numbers
+from gaussguru._utils.types import Values
 
 
 def image_tangents(
-    X: Any, shape: tuple[int, ...], *, rotation: float = 0.0, translation: float = 0.0, scale: float = 0.0
+    X: Values, shape: tuple[int, ...], *, rotation: float = 0.0, translation: float = 0.0, scale: float = 0.0
 ) -> LowRank:
     """Return error bars for images that are turned, moved and scaled by small random amounts.
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils import check_array
 from sklearn.utils.validation import column_or_1d
 
@@ -15,6 +14,7 @@ from gaussguru._errors import frame_and_units
 from gaussguru._utils.checks import check_flag
 from gaussguru._utils.frames import as_numbers, is_frame, like
 from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.types import Labels, Mixed, Values
 
 # With fewer readings, the standard error of the readings of one sample is uncertain by more than a third.
 FEW_READINGS = 5
@@ -54,7 +54,7 @@ class ReplicateNoise:
     degrees_of_freedom: int
 
 
-def noise_from_replicates(X: Any, groups: Any) -> ReplicateNoise:
+def noise_from_replicates(X: Values, groups: Labels) -> ReplicateNoise:
     """Estimate the noise from repeated measurements of the same objects.
 
     ::
@@ -158,7 +158,9 @@ def _semidefinite(C: Array) -> Array:
     return np.asarray(kept * np.outer(scale / size, scale / size))
 
 
-def errors_from_replicates(frame: Any, replicates: Mapping[str, list[str]], *, pooled: bool = True) -> tuple[Any, Any]:
+def errors_from_replicates(
+    frame: Values, replicates: Mapping[str, list[str]], *, pooled: bool = True
+) -> tuple[Values, Values]:
     """Turn columns of repeated readings into values and error bars.
 
     The value of a sample is the mean of its n readings, and its error the standard error of that mean::
@@ -213,26 +215,17 @@ def errors_from_replicates(frame: Any, replicates: Mapping[str, list[str]], *, p
     _check_columns(replicates, [str(name) for name in table.columns])
     first = {columns[0]: name for name, columns in replicates.items()}
     dropped = {column for columns in replicates.values() for column in columns[1:]}
-    kept, errors, names = [], [], []
-    for column in table.columns:
-        if column in dropped:
-            continue
-        if column not in first:
-            kept.append(table[column])
-            errors.append(np.zeros(len(table)))
-            names.append(column)
-            continue
-        names.append(first[column])
-        readings = as_numbers(table.select(replicates[first[column]]).to_native(), f"the readings of {first[column]!r}")
-        value, error = _mean_and_error(readings, first[column], pooled=pooled)
-        kept.append(nw.new_series(first[column], value, backend=table.implementation))
+    kept, errors = {}, []
+    for column in (name for name in table.columns if name not in dropped):
+        name = first.get(column, column)
+        kept[name], error = table[column], np.zeros(len(table))
+        if column in first:
+            readings = as_numbers(table.select(replicates[name]).to_native(), f"the readings of {name!r}")
+            value, error = _mean_and_error(readings, name, pooled=pooled)
+            kept[name] = nw.new_series(name, value, backend=table.implementation)
         errors.append(error)
-    result = (
-        table.with_columns(*(series.alias(name) for series, name in zip(kept, names, strict=True)))
-        .select(names)
-        .to_native()
-    )
-    return result, like(result, np.column_stack(errors), names)
+    values = table.with_columns(*(series.alias(name) for name, series in kept.items())).select(*kept).to_native()
+    return values, like(values, np.column_stack(errors), list(kept))
 
 
 def _check_columns(replicates: Any, names: list[str]) -> None:
@@ -260,7 +253,7 @@ def _mean_and_error(readings: Array, name: str, *, pooled: bool) -> tuple[Array,
     counts = known.sum(axis=1)
     values = np.where(known, readings, 0.0).sum(axis=1) / np.maximum(counts, 1)
     squares = np.where(known, np.square(readings - values[:, np.newaxis]), 0.0).sum(axis=1)
-    freedom: NDArray[Any] = np.maximum(counts - 1, 0)
+    freedom: Mixed = np.maximum(counts - 1, 0)
     if pooled:
         if not freedom.any():
             raise ValueError(f"{name!r} must have a sample with two readings; got at most one of each sample")

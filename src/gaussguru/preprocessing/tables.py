@@ -2,7 +2,6 @@
 
 import warnings
 from collections import Counter
-from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -11,9 +10,10 @@ from gaussguru._columns import Cells, Columns, column_roles
 from gaussguru._errors import Asymmetric, Limits, frame_and_units, split_uncertainties, with_units
 from gaussguru._utils.frames import as_numbers, is_frame, like
 from gaussguru._utils.linalg import Array
+from gaussguru._utils.types import ErrorBars, Values
 
 
-def errors_from_frame(frame: Any, convention: str = "auto") -> tuple[Any, Any]:
+def errors_from_frame(frame: Values, convention: str = "auto") -> tuple[Values, ErrorBars]:
     """Split a table with columns of values and columns of their errors, as archives name these.
 
     A column without errors is exact: its errors are 0. A missing value (NaN) was not measured: its error is infinite.
@@ -112,7 +112,7 @@ def _check_units(columns: Columns, units: dict[str, str]) -> None:
                 raise ValueError(f"column {name!r} has the unit {units[name]!r}, and its errors {other!r}")
 
 
-def _numbers(column: Any, name: str) -> Array:
+def _numbers(column: Values, name: str) -> Array:
     try:
         return as_numbers(column, "column")[:, 0]
     except (ValueError, TypeError) as problem:
@@ -122,7 +122,7 @@ def _numbers(column: Any, name: str) -> Array:
         ) from problem
 
 
-def errors_from_uncertainties(X: Any) -> tuple[Any, Any]:
+def errors_from_uncertainties(X: Values) -> tuple[Values, ErrorBars]:
     """Split numbers with uncertainties (package ``uncertainties``) into values and error bars.
 
     Everything with the attributes ``nominal_value`` and ``std_dev`` will do; plain numbers are exact. Correlations

@@ -4,7 +4,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import assert_all_finite, check_array, get_tags
@@ -17,10 +16,10 @@ from gaussguru._rows.validation import warn_of_error_columns
 from gaussguru._utils.checks import check_choice
 from gaussguru._utils.frames import as_numbers, is_frame, like, numbers_beside_text, take_columns
 from gaussguru._utils.linalg import Index
+from gaussguru._utils.types import ErrorBars, Estimator, Labels, Mixed, Values
 from gaussguru.preprocessing.branches import MeasuredBranches, allows_nan, exact_columns
 from gaussguru.preprocessing.curved import CurvedMap, is_affine
 
-METHODS = ("auto", "affine", "cubature")
 _ARRAY_OPTIONS: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": False}
 
 
@@ -108,11 +107,11 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
     __metadata_request__fit: ClassVar = {"X_err": True}
     __metadata_request__transform: ClassVar = {"X_err": True}
 
-    def __init__(self, transformer: Any = None, method: str = "auto") -> None:
+    def __init__(self, transformer: Estimator = None, method: str = "auto") -> None:
         self.transformer = transformer
         self.method = method
 
-    def fit(self, X: Any, y: Any = None, X_err: Any = None) -> Self:
+    def fit(self, X: Values, y: Labels = None, X_err: ErrorBars = None) -> Self:
         """Fit the transformer to X. Errors only mark values as not measured.
 
         Parameters
@@ -128,7 +127,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         self._fit(X, y, X_err)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None, X_err: Any = None) -> Any:
+    def fit_transform(self, X: Values, y: Labels = None, X_err: ErrorBars = None) -> Any:
         """Fit the transformer, then transform X and its errors.
 
         Parameters
@@ -144,7 +143,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         self._fit(X, y, X_err)
         return self.transform(X, X_err)
 
-    def transform(self, X: Any, X_err: Any = None) -> Any:
+    def transform(self, X: Values, X_err: ErrorBars = None) -> Any:
         """Transform X and its errors.
 
         Parameters
@@ -170,14 +169,14 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         result = self._carried(self.transformer_, X, X_err)
         return result if components is None else self._map.with_components(result, components, self.transformer_, X)
 
-    def _carried(self, transformer: Any, X: Any, X_err: Any) -> Measured:
+    def _carried(self, transformer: Estimator, X: Values, X_err: ErrorBars) -> Measured:
         """Return the outputs of the transformer of the map, with their errors."""
         if isinstance(X_err, Limits):
             return self._apply_limits(transformer, X, X_err)
         self._check_finite(X, X_err)
         return self._apply(transformer, X, X_err)
 
-    def _apply_limits(self, transformer: Any, X: Any, X_err: Limits) -> Measured:
+    def _apply_limits(self, transformer: Estimator, X: Values, X_err: Limits) -> Measured:
         """Return transformed values and limits; an increasing function of a feature transforms its limits."""
         source, signs = self._map.directions
         if signs is None:
@@ -199,7 +198,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         values = like(result.X, np.where(limits == 0, as_numbers(result.X, "X"), as_numbers(bounds, "X")))
         return Measured.checked(values, Limits(np.where(limits == 0, result.err, errors), limits))
 
-    def _as_table(self, X: Any, *, reset: bool) -> Any:
+    def _as_table(self, X: Values, *, reset: bool) -> Any:
         """Return X as an array, CSR matrix or DataFrame with the features of the fit."""
         X = X.tocsr() if sp.issparse(X) else X if is_frame(X) else check_array(X, **_ARRAY_OPTIONS)
         if reset:
@@ -208,7 +207,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         return X
 
     @staticmethod
-    def _check_finite(X: Any, X_err: Any) -> None:
+    def _check_finite(X: Values, X_err: ErrorBars) -> None:
         """Raise unless measured values of X are finite; categories are checked by their encoders."""
         if has_unmeasured(X_err) and sp.issparse(X):
             raise ValueError("X_err has infinite errors, for what was not measured: that needs a dense X")
@@ -217,14 +216,14 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
             np.where(unmeasured(X_err, X.shape), 0.0, values) if has_unmeasured(X_err) else values, input_name="X"
         )
 
-    def _fit(self, X: Any, y: Any, X_err: Any) -> None:
+    def _fit(self, X: Values, y: Labels, X_err: ErrorBars) -> None:
         before = self.__dict__.copy()
         try:
-            check_choice("method", self.method, METHODS)
+            check_choice("method", self.method, ("auto", "affine", "cubature"))
             X, X_err = split_errors(X, X_err)
             X, X_err = self._as_table(X, reset=True), _without_limits(X_err)
-            inner = FunctionTransformer(accept_sparse=True, feature_names_out="one-to-one")
-            inner = inner if self.transformer is None else clone(self.transformer)
+            same = FunctionTransformer(accept_sparse=True, feature_names_out="one-to-one")
+            inner = same if self.transformer is None else clone(self.transformer)
             if len(exact := exact_columns(inner, X)):
                 self._fit_branches(inner, X, y, X_err, exact)
                 return
@@ -236,7 +235,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
             self.__dict__ = before
             raise
 
-    def _fit_branches(self, inner: Any, X: Any, y: Any, X_err: Any, exact: Index) -> None:
+    def _fit_branches(self, inner: Estimator, X: Values, y: Labels, X_err: ErrorBars, exact: Index) -> None:
         """Fit a ColumnTransformer with exact columns, and the map of its measured branches."""
         columns = np.setdiff1d(np.arange(X.shape[1]), exact)
         if not len(columns):
@@ -252,7 +251,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         part = MeasuredBranches.of(self.transformer_, X, exact)
         self._map = self._map_of(part, self._fill(measured, errors, mixed=False)[0])
 
-    def _seen(self, transformer: Any, X: Any, X_err: Any) -> Any:
+    def _seen(self, transformer: Estimator, X: Values, X_err: ErrorBars) -> Any:
         """Return samples for the fit of a transformer: missing values are NaN if it allows NaN, else filled in."""
         if not has_unmeasured(X_err):
             return X
@@ -261,7 +260,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
             return like(X, np.where(unmeasured(X_err, X.shape), np.nan, filled))
         return self._fill(X, X_err, mixed=True)[0]
 
-    def _map_of(self, transformer: Any, X: Any) -> AffineMap | CurvedMap:
+    def _map_of(self, transformer: Estimator, X: Values) -> AffineMap | CurvedMap:
         function = transformer.transform
         if self.method == "cubature":
             if sp.issparse(X):
@@ -288,7 +287,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         check_is_fitted(self)
         return self._map.matrix if self.population_ is None else dense(self._map.matrix)
 
-    def _fill(self, X: Any, X_err: Any, *, mixed: bool) -> tuple[Any, Any]:
+    def _fill(self, X: Values, X_err: ErrorBars, *, mixed: bool) -> tuple[Any, Any]:
         """Return X and its errors, missing values filled in: given the rest of the sample if features are ``mixed``.
 
         Without mixing, a missing value changes no other output, and means and spreads of the features suffice.
@@ -299,7 +298,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
             raise ValueError("X_err has infinite errors, for what was not measured: that needs a fit to a dense X")
         return self.population_.fill(X, X_err) if mixed else self.population_.fill_means(X, X_err)
 
-    def _apply(self, transformer: Any, X: Any, X_err: Any) -> Measured:
+    def _apply(self, transformer: Estimator, X: Values, X_err: ErrorBars) -> Measured:
         gaps = has_unmeasured(X_err)
         filled, errors = self._fill(X, X_err, mixed=not self._map.keeps_gaps)
         values, new_errors = self._map.apply(transformer, filled, errors)
@@ -308,7 +307,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
             new_errors = marked(new_errors, lost)
         return Measured.checked(values, new_errors)
 
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+    def get_feature_names_out(self, input_features: Any = None) -> Mixed:
         """Return the names that the transformer gives to its features.
 
         Parameters
@@ -349,6 +348,6 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         return tags
 
 
-def _without_limits(X_err: Any) -> Any:
+def _without_limits(X_err: ErrorBars) -> Any:
     """Return error bars that are infinite at limits."""
     return np.where(X_err.limits == 0, X_err.err, np.inf) if isinstance(X_err, Limits) else X_err

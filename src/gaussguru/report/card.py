@@ -12,13 +12,11 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from gaussguru._errors import Limits, LowRank, split_errors
 from gaussguru._measured.affine import as_table, final_estimator
 from gaussguru._utils.frames import take_rows
+from gaussguru._utils.types import ErrorBars, Estimator, Labels, Record, Values
 from gaussguru.report.pool import has_pool
 
-# Rows hashed at a time. Another number would change the hash of texts.
-HASHED_ROWS = 1 << 16
 
-
-def model_card(model: Any, X: Any, y: Any, X_err: Any = None) -> dict[str, dict[str, Any]]:
+def model_card(model: Estimator, X: Values, y: Labels, X_err: ErrorBars = None) -> dict[str, Record]:
     """Return a model card: parameters, versions and certificate of a fitted model, and the evaluation data.
 
     Parameters
@@ -40,7 +38,7 @@ def model_card(model: Any, X: Any, y: Any, X_err: Any = None) -> dict[str, dict[
     X, X_err = split_errors(X, X_err)
     X = as_table(X)
     final = final_estimator(model)
-    chosen = getattr(model, "best_estimator_", model)
+    chosen: Estimator = getattr(model, "best_estimator_", model)
     steps = [type(step).__name__ for _, step in chosen.steps] if hasattr(chosen, "steps") else [type(final).__name__]
     names = getattr(X, "columns", None)
     labels, counts = np.unique(column_or_1d(y), return_counts=True)
@@ -77,7 +75,7 @@ def model_card(model: Any, X: Any, y: Any, X_err: Any = None) -> dict[str, dict[
     return card
 
 
-def _pool(final: Any) -> dict[str, Any]:
+def _pool(final: Estimator) -> Record:
     """Return the weights of the members of a pool, and log losses on held-out samples of the fit."""
     names, losses = final.cv_scores_["member"].tolist(), final.cv_scores_["log_loss"].tolist()
     n = len(final.pool_.members)
@@ -90,7 +88,7 @@ def _pool(final: Any) -> dict[str, Any]:
     }
 
 
-def data_hash(X: Any, y: Any, X_err: Any = None) -> str:
+def data_hash(X: Values, y: Labels, X_err: ErrorBars = None) -> str:
     """Return the SHA-256 of values, labels, names and error bars, the same on any machine.
 
     Numbers count as 64-bit floats, so that float32 and float64 of the same values agree; a sparse matrix and a dense
@@ -116,14 +114,10 @@ def data_hash(X: Any, y: Any, X_err: Any = None) -> str:
 
 
 def _hash_into(total: Any, part: Any) -> None:
-    if isinstance(part, Limits):
-        _hash_into(total, part.err)
-        _hash_into(total, part.limits)
-        return
-    if isinstance(part, LowRank):
-        _hash_into(total, part.factors)
-        if part.std is not None:
-            _hash_into(total, part.std)
+    if isinstance(part, Limits | LowRank):
+        for inner in (part.err, part.limits) if isinstance(part, Limits) else (part.factors, part.std):
+            if inner is not None:
+                _hash_into(total, inner)
         return
     part = part if hasattr(part, "shape") else np.asarray(part)
     total.update(f"{tuple(part.shape)};".encode())
@@ -133,9 +127,8 @@ def _hash_into(total: Any, part: Any) -> None:
         for values in (rows.data, rows.indices.astype(np.float64), rows.indptr.astype(np.float64)):
             _hash_into(total, values)
         return
-    for first in range(0, len(part), HASHED_ROWS):
-        chunk = take_rows(part, slice(first, first + HASHED_ROWS))
-        values = np.asarray(chunk)
+    for first in range(0, len(part), 1 << 16):  # another number would change the hash of texts
+        values = np.asarray(take_rows(part, slice(first, first + (1 << 16))))
         if values.dtype.kind in "biuf":
             total.update(np.ascontiguousarray(values, dtype="<f8").tobytes())
         else:
@@ -144,10 +137,7 @@ def _hash_into(total: Any, part: Any) -> None:
 
 def _plain(value: Any) -> Any:
     """Return a value that JSON can hold: the value itself, else a text."""
-    if isinstance(value, np.generic):
-        value = value.item()
+    value = value.item() if isinstance(value, np.generic) else value
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, np.ndarray):
-        return f"array of shape {value.shape}"
-    return str(value)
+    return f"array of shape {value.shape}" if isinstance(value, np.ndarray) else str(value)

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,24 +16,15 @@ from sklearn.utils.validation import column_or_1d
 from gaussguru import GuruClassifierCV, KernelGuruClassifier, Measured
 from gaussguru._errors import Limits, check_errors, has_unmeasured, not_measured, split_errors
 from gaussguru._guru.probabilities import expected_score
+from gaussguru._measured import under_noise
 from gaussguru._measured.affine import NotLinearError, as_table, final_estimator
 from gaussguru._measured.deconvolve import Deconvolve, predictive_of_errors
 from gaussguru._measured.inspection import coefficients
 from gaussguru._measured.remeasure import remeasure_gain
-from gaussguru._measured.under_noise import (
-    RobustnessCurve,
-    certified_radius,
-    check_levels,
-    class_probabilities,
-    counts_errors,
-    expected_accuracy,
-    fill_unmeasured,
-    flip_probability,
-    robustness_curve,
-)
 from gaussguru._utils.checks import check_real
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.types import ErrorBars, Estimator, Labels, Mixed, Seed, Values
 from gaussguru.plotting import RemeasureDisplay, RobustnessCurveDisplay, SigmaPathDisplay
 from gaussguru.report.card import model_card
 from gaussguru.report.judgement import Judge
@@ -55,28 +45,25 @@ from gaussguru.report.reliability import (
 # Largest numbers of samples of a curve, for seconds of work: with a closed form, with quadrature (more than three
 # classes), and with noise that is drawn (models that are not linear).
 CLOSED, QUADRATURE, SAMPLED = 100_000, 1000, 5000
-# Smallest and largest number of draws of noise, and the number of drawn values at a level. For linear models and many
-# samples, drawing is cheaper than quadrature.
-REPEATS, VALUES = (10, 100), 30_000_000
+# Number of drawn values at a level. For linear models and many samples, drawing is cheaper than quadrature.
+VALUES = 30_000_000
 # Limits of tables: classes in a confusion matrix, single predictions, features.
 CLASSES, DOUBTFUL, FEATURES = 15, 10, 15
-# Number of samples for reliabilities and for the prediction by errors alone: both are then known to 0.01.
-SURVEYED = 10_000
 BY_ERRORS = "the label depends on the errors as well as on the values"
 IN_KERNEL = "the noise of the model, in the space of its kernel"
 
 
 def evaluation_report(
-    model: Any,
-    X: Any,
-    y: Any,
-    X_err: Any = None,
+    model: Estimator,
+    X: Values,
+    y: Labels,
+    X_err: ErrorBars = None,
     *,
     title: str = "Evaluation",
     noise_levels: Any = None,
     absolute: bool = False,
     remeasure: float = 0.5,
-    random_state: Any = 0,
+    random_state: Seed = 0,
     date: str | datetime | None = None,
     feature_names: Sequence[str] | None = None,
 ) -> Report:
@@ -123,14 +110,14 @@ def evaluation_report(
     X, X_err = split_errors(X, X_err)
     X = as_table(X)
     calibrated = is_calibrated(model)
-    if not counts_errors(model) and has_unmeasured(X_err):
-        X, X_err = fill_unmeasured(model, X, X_err)
+    if not under_noise.counts_errors(model) and has_unmeasured(X_err):
+        X, X_err = under_noise.fill_unmeasured(model, X, X_err)
     y = column_or_1d(y)
     # Sections that fail for a model are left out; wrong data must raise here.
     check_consistent_length(X, y)
-    if not counts_errors(model) and X_err is not None:
+    if not under_noise.counts_errors(model) and X_err is not None:
         check_errors(X_err, X)
-    noise_levels = None if noise_levels is None else check_levels(noise_levels)
+    noise_levels = None if noise_levels is None else under_noise.check_levels(noise_levels)
     if not 0 <= check_real("remeasure", remeasure, inclusive=True) <= 1:
         raise ValueError(f"remeasure must be between 0 and 1; got {remeasure!r}")
     kind = _CalibratedEvaluation if calibrated else _Evaluation
@@ -160,19 +147,19 @@ def evaluation_report(
 class _Evaluation:
     """The sections of an evaluation."""
 
-    def __init__(self, report: Report, model: Any, X: Any, y: Any, X_err: Any) -> None:
+    def __init__(self, report: Report, model: Estimator, X: Values, y: Labels, X_err: ErrorBars) -> None:
         self.report = report
         self.model, self.final = model, final_estimator(model)
         self.X, self.y, self.X_err = X, y, X_err
-        self.by_errors = X_err is not None and counts_errors(model)
+        self.by_errors = X_err is not None and under_noise.counts_errors(model)
         self.samples = Measured(X, X_err) if self.by_errors else X
         self.predicted = self._predictions()
         self.right = self.predicted == y
         self.left_out: dict[str, str] = {}
         self._prepare()
 
-    def _predictions(self) -> Any:
-        return self.model.predict(self.samples)
+    def _predictions(self) -> Mixed:
+        return np.asarray(self.model.predict(self.samples))
 
     def _prepare(self) -> None:
         """Set the attributes that depend on the noise of the model: linearity, units, probabilities of a kernel."""
@@ -188,7 +175,7 @@ class _Evaluation:
             why = BY_ERRORS
         if not why:
             try:
-                certified_radius(model, X)
+                under_noise.certified_radius(model, X)
                 self.is_linear = True
             except NotLinearError as reason:
                 why = str(reason).rstrip(".")
@@ -221,7 +208,7 @@ class _Evaluation:
     def _probabilities(self) -> Array | None:
         """Return the probabilities of the classes, (n, n_classes); None without any."""
         if self.is_linear and self.noises:
-            return np.asarray(class_probabilities(self.model, self.X, X_err=self.X_err))
+            return np.asarray(under_noise.class_probabilities(self.model, self.X, X_err=self.X_err))
         return self.in_kernel
 
     def _reliability(self) -> Reliability | None:
@@ -231,7 +218,7 @@ class _Evaluation:
     def _expected(self) -> list[list[Any]]:
         """Return the rows of the table of scores with the expected accuracy under noise."""
         if self.by_errors or (self.is_linear and self.noises):
-            value = expected_accuracy(self.model, self.X, self.y, X_err=self.X_err)
+            value = under_noise.expected_accuracy(self.model, self.X, self.y, X_err=self.X_err)
             return [["expected accuracy", percent(value), "", f"with {self.noises[-1]} added to the features"]]
         if self.in_kernel is not None:
             value = expected_score(self.in_kernel, self.final.classes_, self.y)
@@ -247,11 +234,8 @@ class _Evaluation:
         chance = percent(1 / len(scores.classes))
         meaning = "mean recall of the classes"
         rows.append(["balanced accuracy", percent(scores.balanced_accuracy), chance, meaning])
-        for name, title, value in (
-            ("log_loss", "log loss", scores.log_loss),
-            ("brier_score", "Brier score", scores.brier_score),
-        ):
-            if value is not None:
+        for name, title in (("log_loss", "log loss"), ("brier_score", "Brier score")):
+            if (value := getattr(scores, name)) is not None:
                 rows.append([title, f"{value:.4f}", f"{base[name]:.4f}", "of probabilities; 0 is best"])
         if scores.auc is not None:
             each = "" if len(scores.classes) == 2 else ", mean of each class against the rest"
@@ -265,7 +249,7 @@ class _Evaluation:
             return []
         exact = np.where(not_measured(self.X_err, self.X.shape), np.inf, 0.0)
         probabilities = np.asarray(self.model.predict_proba(Measured(self.X, exact)))
-        places, base = np.searchsorted(self.final.classes_, self.y), self.judgement.baseline
+        places, base = np.searchsorted(self.final.classes_, np.asarray(self.y)), self.judgement.baseline
         accuracy, (log_loss, _) = np.mean(probabilities.argmax(axis=1) == places), proper_scores(probabilities, places)
         told = "the same model, told that all measured values are exact"
         return [
@@ -298,16 +282,12 @@ class _Evaluation:
         matrix = confusion_matrix(self.y, self.predicted, labels=classes)
         names = [str(label) for label in classes]
         if len(names) <= CLASSES:
-            totals = matrix.sum(axis=1)
             rows = [
-                [name, *counts.tolist(), percent(counts[k] / totals[k]) if totals[k] else None]
+                [name, *counts.tolist(), percent(counts[k] / counts.sum()) if counts.any() else None]
                 for k, (name, counts) in enumerate(zip(names, matrix, strict=True))
             ]
-            self.report.heading("Confusion matrix").table(
-                ["true class", *(f"as {name}" for name in names), "right"],
-                rows,
-                caption="Number of samples, by true and predicted class.",
-            )
+            header, caption = [f"as {name}" for name in names], "Number of samples, by true and predicted class."
+            self.report.heading("Confusion matrix").table(["true class", *header, "right"], rows, caption=caption)
             return
         np.fill_diagonal(matrix, 0)
         worst = [index for index in np.argsort(-matrix, axis=None, kind="stable")[:CLASSES] if matrix.flat[index]]
@@ -315,7 +295,7 @@ class _Evaluation:
         self.report.heading("Most frequent confusions").table(["true class", "predicted", "samples"], rows)
         self.left_out["Confusion matrix"] = f"it would have {len(names)} rows"
 
-    def noise(self, noise_levels: Any, absolute: bool, random_state: Any) -> None:
+    def noise(self, noise_levels: Any, absolute: bool, random_state: Seed) -> None:
         """Add the curve of accuracy against noise on the features."""
         section = "Accuracy under noise"
         if self.no_features:
@@ -324,7 +304,8 @@ class _Evaluation:
         X, y, X_err, top = self.X, self.y, None if absolute and not self.by_errors else self.X_err, 1.0
         if X_err is not None:
             unit, top = "multiples of the error bars", 3.0
-        elif absolute or sp.issparse(X) or counts_errors(self.model):  # X_err would be told: these values are exact
+        elif absolute or sp.issparse(X) or under_noise.counts_errors(self.model):
+            # X_err would tell that these values are exact.
             unit = "units of the features"
         else:
             unit, X_err = "standard deviations of each feature", _spreads(X)
@@ -335,7 +316,7 @@ class _Evaluation:
         n, m = len(y), min(most, len(y))
         note = " Predictions are given the larger error bars." if self.by_errors else ""
         if m < n:
-            index = np.sort(np.random.default_rng(0).permutation(n)[:m])
+            index = self._sampled(m)
             X, y = take_rows(X, index), y[index]
             X_err = None if X_err is None else take_rows(X_err, index)
             how += f", for {m} of the {n} samples, drawn at random"
@@ -343,7 +324,7 @@ class _Evaluation:
                 f" Without noise the model is right for {percent(self.right[index].mean())} of these samples, and for "
                 f"{percent(self.right.mean())} of all. Standard errors include that of drawing them."
             )
-        curve = robustness_curve(
+        curve = under_noise.robustness_curve(
             self.model, X, y, levels, X_err=X_err, method=method, n_repeats=repeats, random_state=random_state
         )
         # The variance of numbers in [0, 1] of mean p is at most p (1 - p); of m among n samples, times 1 - m/n.
@@ -359,25 +340,29 @@ class _Evaluation:
         rows = list(zip(*columns, strict=True))
         self.report.table(header, rows[:: -(-len(rows) // 7)])
 
+    def _sampled(self, most: int) -> Index:
+        """Return the sorted indices of at most ``most`` samples, drawn at random."""
+        n = len(self.y)
+        return np.arange(n) if n <= most else np.sort(np.random.default_rng(0).permutation(n)[:most])
+
     def _plan(self) -> tuple[str, int, int]:
         """Return the method for the accuracy under noise, the largest number of samples, and the number of draws."""
         n, n_features = self.X.shape
-        least, greatest = REPEATS
-        affordable = VALUES // (least * n_features)
+        affordable = VALUES // (10 * n_features)
         if not self.is_linear:
-            return "sampling", min(SAMPLED, max(QUADRATURE, affordable)), least
+            return "sampling", min(SAMPLED, max(QUADRATURE, affordable)), 10
         if len(self.final.classes_) <= 3:
-            return "analytic", CLOSED, least
+            return "analytic", CLOSED, 10
         if n <= QUADRATURE or affordable <= QUADRATURE:
-            return "analytic", QUADRATURE, least
-        return "sampling", affordable, min(greatest, max(least, VALUES // (n * n_features)))
+            return "analytic", QUADRATURE, 10
+        return "sampling", affordable, min(100, max(10, VALUES // (n * n_features)))
 
     def doubts(self) -> None:
         """Add the predictions that noise changes most easily."""
         section = "Doubtful predictions"
         if self.noises and (self.is_linear or (self.by_errors and hasattr(self.final, "coef_"))):
             noise = " and ".join(self.noises)
-            flips = flip_probability(self.model, self.X, X_err=self.X_err)
+            flips = under_noise.flip_probability(self.model, self.X, X_err=self.X_err)
         elif self.in_kernel is not None:
             noise, flips = IN_KERNEL, 1.0 - self.in_kernel.max(axis=1)
         else:
@@ -396,7 +381,7 @@ class _Evaluation:
         cells = [[*row, percent(flips[i])] for row, i in zip(cells, most, strict=True)]
         caption = f"The most doubtful predictions{counting}"
         if self.is_linear:
-            radius = certified_radius(self.final, self.seen)
+            radius = under_noise.certified_radius(self.final, self.seen)
             header.append("distance to the boundary")
             cells = [[*row, float(radius[i])] for row, i in zip(cells, most, strict=True)]
             caption += f"; distances are in {self.unit}"
@@ -404,12 +389,12 @@ class _Evaluation:
 
     def _groups(self, doubts: Array) -> list[list[Any]]:
         """Return rows for groups of doubts: name, number of predictions, and the fraction of right ones."""
-        limits = [0.0, 0.001, 0.01, 0.1, 0.25, np.inf]
         names = ["below 0.1 %", "0.1 % to 1 %", "1 % to 10 %", "10 % to 25 %", "25 % and more"]
-        groups = [(doubts >= low) & (doubts < high) for low, high in pairwise(limits)]
+        places = np.digitize(doubts, [0.001, 0.01, 0.1, 0.25])
+        members = [self.right[places == group] for group in range(5)]
         return [
-            [name, int(is_member.sum()), percent(self.right[is_member].mean()) if is_member.any() else None]
-            for name, is_member in zip(names, groups, strict=True)
+            [name, len(right), percent(right.mean()) if len(right) else None]
+            for name, right in zip(names, members, strict=True)
         ]
 
     def _named(self, rows: Index) -> tuple[str, str, list[list[Any]]]:
@@ -423,11 +408,9 @@ class _Evaluation:
         if not isinstance(self.final, GuruClassifierCV):
             return
         n_folds, sigma = self.final.scores_.shape[1], self.final.sigma_
-        self.report.heading("Choice of the noise level").figure(
-            SigmaPathDisplay.from_cv(self.final, unit=self.unit, ax=new_axes()),
-            caption=f"Mean score of {n_folds} folds at each noise level; sigma = {sigma:.4g} was chosen, in "
-            f"{self.unit}.",
-        )
+        caption = f"Mean score of {n_folds} folds at each noise level; sigma = {sigma:.4g} was chosen, in {self.unit}."
+        display = SigmaPathDisplay.from_cv(self.final, unit=self.unit, ax=new_axes())
+        self.report.heading("Choice of the noise level").figure(display, caption=caption)
 
     def certificate(self, card: Mapping[str, Mapping[str, Any]]) -> None:
         """Add the duality gap of the fit, in words."""
@@ -448,11 +431,11 @@ class _Evaluation:
 class _CalibratedEvaluation(_Evaluation):
     """The sections of an evaluation of calibrated probabilities."""
 
-    def _predictions(self) -> Any:
+    def _predictions(self) -> Mixed:
         self.probabilities = np.asarray(self.model.predict_proba(self.samples))
         best = np.argmax(self.probabilities, axis=1)
         self.of_predicted = self.probabilities[np.arange(len(best)), best]
-        return self.final.classes_[best]
+        return np.asarray(self.final.classes_[best])
 
     def _prepare(self) -> None:
         """Set the sizes of the errors; raise for unknown labels."""
@@ -474,21 +457,15 @@ class _CalibratedEvaluation(_Evaluation):
 
     def _expected(self) -> list[list[Any]]:
         """Return the row of the table of scores with the mean probability of the predicted labels."""
-        return [
-            ["expected accuracy", percent(self.of_predicted.mean()), "", "the mean probability of the predicted labels"]
-        ]
-
-    def _sampled(self, most: int) -> Index:
-        """Return the sorted indices of at most ``most`` samples, drawn at random."""
-        n = len(self.y)
-        return np.arange(n) if n <= most else np.sort(np.random.default_rng(0).permutation(n)[:most])
+        share = percent(self.of_predicted.mean())
+        return [["expected accuracy", share, "", "the mean probability of the predicted labels"]]
 
     def population(self) -> None:
         """Add the reliability of the features, and whether their errors depend on the class."""
         section = "Population and reliability"
         if self.X_err is None:
             return
-        fitted = _population(self.model, self.samples[self._sampled(SURVEYED)])
+        fitted = _population(self.model, self.samples[self._sampled(10_000)])  # reliabilities are known to 0.01
         if fitted is None:
             self.left_out[section] = f"{type(self.final).__name__} was fitted without a population of all true values"
             return
@@ -509,17 +486,17 @@ class _CalibratedEvaluation(_Evaluation):
             "resolve: 1 for exact values, 0 for missing ones; at 0.75, the errors hide a quarter of the variance. The "
             f"population of true values is modelled by {kinds}."
         )
-        caption = f"The least reliable features first{more}. Limits count as not measured."
-        caption = caption if isinstance(errors, Limits) else caption.split(" Limits", maxsplit=1)[0]
+        caption = f"The least reliable features first{more}."
+        caption += " Limits count as not measured." * isinstance(errors, Limits)
         self.report.table(["feature", "reliability", "not measured"], rows, caption=caption)
         self._selection()
 
     def _selection(self) -> None:
         """Add how well the errors alone predict the class."""
-        index = self._sampled(SURVEYED)
+        index = self._sampled(10_000)
         y = self.y[index]
         _, counts = np.unique(y, return_counts=True)
-        errors: Any = take_rows(self.X_err, index)
+        errors: ErrorBars = take_rows(self.X_err, index)
         errors = errors.err if isinstance(errors, Limits) else errors
         if counts.min() < 5 or len(counts) < 2:
             self.left_out["Errors that depend on the class"] = "a class has fewer than five samples"
@@ -568,10 +545,7 @@ class _CalibratedEvaluation(_Evaluation):
         size = "spread of the score in units of the overlap of the classes"
         size = size if has_score(self.model) else "root of the mean share of errors in the variance of the features"
         groups = by_error_size(self.sizes, self.of_predicted, self.right)
-        rows = [
-            [name, n, median, percent(predicted), percent(seen), percent(deviation)]
-            for name, n, median, predicted, seen, deviation in zip(*groups, strict=True)
-        ]
+        rows = [[*row[:3], *map(percent, row[3:])] for row in zip(*groups, strict=True)]
         self.report.table(
             ["errors", "samples", "median size", "predicted", "observed", "standard deviation"],
             rows,
@@ -591,7 +565,7 @@ class _CalibratedEvaluation(_Evaluation):
         columns = pool_table(scores)
         self.report.table(list(columns), list(zip(*columns.values(), strict=True)))
 
-    def noise(self, noise_levels: Any, absolute: bool, random_state: Any) -> None:
+    def noise(self, noise_levels: Any, absolute: bool, random_state: Seed) -> None:
         """Add accuracy and log loss with larger errors."""
         section = "Accuracy with larger errors"
         if self.X_err is None:
@@ -604,15 +578,14 @@ class _CalibratedEvaluation(_Evaluation):
         index = self._sampled(CLOSED if len(self.final.classes_) <= 3 else SAMPLED)
         seed = random_state if isinstance(random_state, int) else check_random_state(random_state).randint(2**31 - 1)
         X, X_err = take_rows(self.X, index), take_rows(self.X_err, index)
-        accuracy, log_loss = larger_error_scores(
-            self.model, X, X_err, self.y[index], levels, np.random.default_rng(seed)
-        )
+        rng = np.random.default_rng(seed)
+        accuracy, log_loss = larger_error_scores(self.model, X, X_err, self.y[index], levels, rng)
         error = np.where(levels > 1, np.sqrt(accuracy * (1 - accuracy) / len(index)), 0.0)
         unit = "multiples of the error bars"
         whole = "" if len(index) == n else f", for {len(index)} of the {n} samples, drawn at random"
         self.report.heading(section)
         if len(levels) > 1:
-            curve = RobustnessCurve(levels, accuracy, error)
+            curve = under_noise.RobustnessCurve(levels, accuracy, error)
             self.report.figure(
                 RobustnessCurveDisplay(*curve, unit=unit).plot(new_axes()),
                 caption=f"Accuracy if the errors are larger, and the error bars with them, in {unit}. Noise is drawn "
@@ -656,16 +629,10 @@ class _CalibratedEvaluation(_Evaluation):
         parts = remeasure_gain(self.model, take_rows(X, most), errors[most], better[most], per_feature=True)
         names = list(getattr(X, "columns", [str(j) for j in range(X.shape[1])]))
         counted, counting, cells = self._named(index[most])
-        rows = [
-            [
-                *row,
-                percent(self.of_predicted[index[i]]),
-                percent(gain[i]),
-                str(names[int(np.argmax(part))]),
-                percent(part.max()),
-            ]
-            for row, i, part in zip(cells, most, parts, strict=True)
-        ]
+        rows = []
+        for row, i, part in zip(cells, most, parts, strict=True):
+            best = str(names[int(np.argmax(part))]), percent(part.max())
+            rows.append([*row, percent(self.of_predicted[index[i]]), percent(gain[i]), *best])
         self.report.table(
             [counted, "predicted", "true", "probability", "gain", "best feature", "its gain alone"],
             rows,
@@ -686,7 +653,7 @@ class _CalibratedEvaluation(_Evaluation):
         self.report.table(header, rows, caption=f"The most doubtful predictions{counting}.")
 
 
-def _population(model: Any, samples: Any) -> tuple[Deconvolve, Any] | None:
+def _population(model: Estimator, samples: Values) -> tuple[Deconvolve, Values] | None:
     """Return the fitted population of true values of a model, and the samples in its units; None without one."""
     model = getattr(model, "best_estimator_", model)
     if isinstance(getattr(model, "population_", None), Deconvolve):
@@ -702,7 +669,7 @@ def _population(model: Any, samples: Any) -> tuple[Deconvolve, Any] | None:
     return None
 
 
-def _holds_numbers(X: Any) -> bool:
+def _holds_numbers(X: Values) -> bool:
     """Return whether noise can be added to the values of X."""
     try:
         return bool(np.isfinite(X.data if sp.issparse(X) else np.asarray(X, dtype=np.float64)).all())
@@ -710,7 +677,7 @@ def _holds_numbers(X: Any) -> bool:
         return False
 
 
-def _seen(model: Any, X: Any) -> Any:
+def _seen(model: Estimator, X: Values) -> Values:
     """Return the input of the last step of a pipeline for X; X itself for other models."""
     model = getattr(model, "best_estimator_", model)
     if not isinstance(model, Pipeline):
@@ -718,7 +685,7 @@ def _seen(model: Any, X: Any) -> Any:
     return _seen(model[-1], model[:-1].transform(X) if len(model) > 1 else X)
 
 
-def _row_names(X: Any) -> tuple[Any, str]:
+def _row_names(X: Values) -> tuple[Any, str]:
     """Return the names of rows, and "row" or "index": numbers from 1, or the index of a table if it is no range."""
     index = getattr(X, "index", None)
     if index is None or list(index) == list(range(len(index))):
@@ -726,7 +693,7 @@ def _row_names(X: Any) -> tuple[Any, str]:
     return list(index), "index"
 
 
-def _spreads(X: Any) -> Array:
+def _spreads(X: Values) -> Array:
     """Return the standard deviation of the feature of every value, (n_samples, n_features)."""
     values = np.asarray(X, dtype=np.float64)
     return np.broadcast_to(values.std(axis=0), values.shape)

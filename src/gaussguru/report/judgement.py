@@ -8,14 +8,33 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.types import Mixed
 from gaussguru.report.reliability import Reliability, proper_scores
 
 # Number of probabilities kept for areas under ROC curves; of more rows every second, fourth, ... is kept.
 MOST_NUMBERS = 1 << 22
-# Number of rows that are listed as most wrong.
-WORST = 10
-# Standard errors of a clear difference, and of a tolerated error of probabilities in any of several groups.
-CLEAR, TOLERATED = 2.0, 2.5
+# Standard errors of a clear difference.
+CLEAR = 2.0
+
+
+class EvenSample:
+    """Rows that are kept, evenly spread over all: every second, fourth, ... if they have more than ``most`` numbers."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.stride, self.parts = most, 1, list[Array]()
+
+    def add(self, rows: Array, first: int) -> None:
+        """Add rows, the first of which is of this number."""
+        self.parts.append(rows[-first % self.stride :: self.stride])
+        while sum(part.size for part in self.parts) > self.most:
+            # The rows that are kept have numbers that are multiples of the stride.
+            self.parts = [np.concatenate(self.parts)[::2]]
+            self.stride *= 2
+
+    @property
+    def columns(self) -> Array:
+        """The columns of the rows that are kept."""
+        return np.concatenate(self.parts).T
 
 
 class Judgement(NamedTuple):
@@ -111,16 +130,10 @@ class Judgement(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the scores as numbers, lists and dictionaries."""
-        return {
-            "accuracy": self.accuracy,
-            "balanced_accuracy": self.balanced_accuracy,
-            "log_loss": self.log_loss,
-            "brier_score": self.brier_score,
-            "auc": self.auc,
-            "expected_accuracy": None if self.promised is None else self.promised[0],
-            "baseline": self.baseline,
-            "classes": self.table(),
-        }
+        names = ("accuracy", "balanced_accuracy", "log_loss", "brier_score", "auc")
+        expected = None if self.promised is None else self.promised[0]
+        scores = {name: getattr(self, name) for name in names} | {"expected_accuracy": expected}
+        return scores | {"baseline": self.baseline, "classes": self.table()}
 
 
 class Worst(NamedTuple):
@@ -135,17 +148,12 @@ class Worst(NamedTuple):
 def _trust(reliability: Reliability) -> str:
     """Return a clause that says whether probabilities are right, by size of the errors."""
     least = 0.5 / sum(reliability.rows)  # half a row
-    groups = zip(
-        reliability.errors, reliability.predicted, reliability.observed, reliability.standard_error, strict=True
-    )
     wrong = [
         f"{'' if name == 'all' else f'for {name} errors '}{predicted:.2f} promised, {observed:.2f} came true"
-        for name, predicted, observed, error in groups
-        if abs(predicted - observed) > TOLERATED * error + least
+        for name, _, _, predicted, observed, error in zip(*reliability, strict=True)
+        if abs(predicted - observed) > 2.5 * error + least  # in any of several groups
     ]
-    return (
-        f"probabilities are NOT right: {', '.join(wrong)}" if wrong else "probabilities are right within their errors"
-    )
+    return f"probabilities are {'NOT right: ' + ', '.join(wrong) if wrong else 'right within their errors'}"
 
 
 class Judge:
@@ -156,13 +164,13 @@ class Judge:
     classes : array (n_classes,)
     """
 
-    def __init__(self, classes: NDArray[Any]) -> None:
+    def __init__(self, classes: Mixed) -> None:
         self.classes, n = classes, len(classes)
         self.confusion = np.zeros((n, n), dtype=np.intp)
         self.has_probabilities = True
         self.losses = np.zeros((2, n))  # sums of log losses and of their squares, by true class
         self.squares = self.promised = self.variance = 0.0
-        self.kept, self.stride = list[Array](), 1
+        self.kept = EvenSample(MOST_NUMBERS)
         self.worst: Worst | None = None
 
     def add(self, probabilities: Array | None, predicted: NDArray[np.intp], places: NDArray[np.intp]) -> None:
@@ -180,21 +188,13 @@ class Judge:
         of_predicted = probabilities[rows, predicted]
         self.promised += float(of_predicted.sum())
         self.variance += float((of_predicted * (1 - of_predicted)).sum())
-        self._keep(np.column_stack([places, probabilities]), first)
+        self.kept.add(np.column_stack([places, probabilities]), first)
         wrong = np.flatnonzero(predicted != places)
-        wrong = wrong[np.argsort(of_true[wrong], kind="stable")[:WORST]]
         worst = Worst(first + wrong, places[wrong], predicted[wrong], of_true[wrong])
         if self.worst is not None:
             worst = Worst._make(np.concatenate(pair) for pair in zip(self.worst, worst, strict=True))
-        order = np.argsort(worst.probability, kind="stable")[:WORST]
+        order = np.argsort(worst.probability, kind="stable")[:10]
         self.worst = Worst._make(part[order] for part in worst)
-
-    def _keep(self, columns: Array, first: int) -> None:
-        """Keep the classes and probabilities of every ``stride``-th row."""
-        self.kept.append(columns[-first % self.stride :: self.stride])
-        while sum(part.size for part in self.kept) > MOST_NUMBERS:
-            self.kept = [np.concatenate(self.kept)[::2]]
-            self.stride *= 2
 
     def result(self) -> Judgement:
         """Return the scores of all rows."""
@@ -215,10 +215,10 @@ class Judge:
 
     def _area(self) -> float | None:
         """Return the area under the ROC curve, the mean over classes present among the rows but not the only one."""
-        columns = np.concatenate(self.kept)
+        true, *probabilities = self.kept.columns
         areas = [
-            roc_auc_score(columns[:, 0] == c, columns[:, 1 + c])
+            roc_auc_score(true == c, probabilities[c])
             for c in ([1] if len(self.classes) == 2 else range(len(self.classes)))
-            if 0 < np.count_nonzero(columns[:, 0] == c) < len(columns)
+            if 0 < np.count_nonzero(true == c) < len(true)
         ]
         return float(np.mean(areas)) if areas else None

@@ -14,10 +14,9 @@ from typing import Any, Self
 import numpy as np
 
 from gaussguru._utils.files import replacing
+from gaussguru._utils.types import Axes, Figure
 from gaussguru.plotting import style
 
-# Number of entries of a list that a model card shows.
-SHOWN = 60
 _NUMBER = r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?"
 
 _PAGE = Template("""<!DOCTYPE html>
@@ -179,10 +178,8 @@ class Report:
         rows = []
         for group, entries in card.items():
             rows.append(f'<tr><th class="group" colspan="2" scope="colgroup">{escape(group)}</th></tr>')
-            rows += [
-                f'<tr><th scope="row">{escape(str(name))}</th><td>{_shown(value)}</td></tr>'
-                for name, value in entries.items()
-            ]
+            for name, value in entries.items():
+                rows.append(f'<tr><th scope="row">{escape(str(name))}</th><td>{_shown(value)}</td></tr>')
         body = "\n".join(rows)
         return self._add(f'<div class="scroll"><table class="card"><tbody>\n{body}\n</tbody></table></div>')
 
@@ -210,12 +207,12 @@ class Report:
         return Path(path)
 
 
-def new_axes() -> Any:
+def new_axes() -> Axes:
     """Return axes of a new figure, narrow enough for a phone; pyplot does not know it."""
     return style.figure(1, size=(4.0, 3.0)).axes[0]
 
 
-def _drawn(figure: Any) -> str:
+def _drawn(figure: Figure) -> str:
     """Return a figure as SVG, in base64; the same bytes every time."""
     import matplotlib as mpl  # noqa: PLC0415 - optional
 
@@ -249,8 +246,8 @@ def _shown(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{escape(str(name))} = {escape(str(each))}" for name, each in value.items())
     if isinstance(value, list | tuple):
-        more = f", and {len(value) - SHOWN} more" if len(value) > SHOWN else ""
-        return ", ".join(_shown(each) for each in value[:SHOWN]) + more
+        more = f", and {len(value) - 60} more" if len(value) > 60 else ""
+        return ", ".join(_shown(each) for each in value[:60]) + more
     text = escape(str(value))
     if is_number(text):
         return text

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from gaussguru._utils.types import Estimator
+
 # Rows of ``cv_scores_`` besides members, in the order of the table, and their names there.
 BESIDE = {
     "pool": "the pool",
@@ -15,7 +17,7 @@ BESIDE = {
 }
 
 
-def has_pool(model: Any) -> bool:
+def has_pool(model: Estimator) -> bool:
     """Return whether a classifier is a pool."""
     return not getattr(model, "_is_linear", True)
 

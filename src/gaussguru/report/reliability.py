@@ -1,5 +1,6 @@
 """Predicted probabilities against observed frequencies, by the size of the error bars."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from gaussguru._measured.affine import dense, final_estimator
 from gaussguru._measured.calibrated import margin_and_spread
 from gaussguru._measured.under_noise import with_larger_errors
 from gaussguru._utils.linalg import SAME, Array
+from gaussguru._utils.types import Axes, ErrorBars, Estimator, Labels, Values
 from gaussguru.plotting import style
 
 # Names of groups of equal numbers of samples, by the size of their error bars.
@@ -33,17 +35,17 @@ class Reliability(NamedTuple):
     standard_error: list[float]
 
 
-def is_calibrated(model: Any) -> bool:
+def is_calibrated(model: Estimator) -> bool:
     """Return whether the probabilities of a model count error bars and the overlap of the classes."""
     return isinstance(final_estimator(model), ByProbability)
 
 
-def has_score(model: Any) -> bool:
+def has_score(model: Estimator) -> bool:
     """Return whether calibrated probabilities come from linear scores, which have a spread under the error bars."""
     return hasattr(final_estimator(model), "alpha_")
 
 
-def error_sizes(model: Any, X: Any, X_err: Any = None) -> Array:
+def error_sizes(model: Estimator, X: Values, X_err: ErrorBars = None) -> Array:
     """Return the size of the errors of every sample: the spread of its score, in units of the overlap of the classes.
 
     For two classes, ``alpha s`` with the spread s of the score under the error bars as they are stated; for more, the
@@ -98,17 +100,13 @@ def by_error_size(sizes: Array, predicted: Array, right: NDArray[np.bool_]) -> R
         One group if all errors are the same.
     """
     groups = error_thirds(sizes)
-    names = THIRDS if groups.any() else ("all",)
     summaries: list[tuple[Any, ...]] = []
-    for k, name in enumerate(names):
+    for k, name in enumerate(THIRDS if groups.any() else ("all",)):
         rows = groups == k
-        n = int(rows.sum())
-        if n:
-            p = predicted[rows]
+        if n := int(rows.sum()):
+            p, observed = predicted[rows], float(right[rows].mean())
             deviation = float(np.sqrt(np.sum(p * (1 - p)))) / n
-            summaries.append(
-                (name, n, float(np.median(sizes[rows])), float(p.mean()), float(right[rows].mean()), deviation)
-            )
+            summaries.append((name, n, float(np.median(sizes[rows])), float(p.mean()), observed, deviation))
     return Reliability(*(list(column) for column in zip(*summaries, strict=True)))
 
 
@@ -129,7 +127,7 @@ def error_thirds(sizes: Array) -> NDArray[np.intp]:
 
 
 def larger_error_scores(
-    model: Any, X: Any, X_err: Any, y: Any, factors: Any, rng: np.random.Generator
+    model: Estimator, X: Values, X_err: ErrorBars, y: Labels, factors: Any, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """Return accuracy and log loss with larger errors, for which noise is drawn once.
 
@@ -147,10 +145,15 @@ def larger_error_scores(
     -------
     accuracy, log_loss : ndarrays of shape (n_factors,)
     """
-    places = np.searchsorted(final_estimator(model).classes_, y)
+    noisy = (with_larger_errors(X, X_err, factor, rng) for factor in factors)
+    return scores_of(model, noisy, np.searchsorted(final_estimator(model).classes_, np.asarray(y)))
+
+
+def scores_of(model: Estimator, versions: Iterable[Values], places: NDArray[np.intp]) -> tuple[Array, Array]:
+    """Return accuracy and log loss of a model on several versions of samples, given their classes by number."""
     scores = []
-    for factor in factors:
-        probabilities = model.predict_proba(with_larger_errors(X, X_err, factor, rng))
+    for samples in versions:
+        probabilities = model.predict_proba(samples)
         accuracy = float(np.mean(np.argmax(probabilities, axis=1) == places))
         scores.append((accuracy, proper_scores(probabilities, places)[0]))
     accuracy, log_loss = np.transpose(scores)
@@ -219,11 +222,7 @@ def kappa_in_words(kappa: float, pvalue: float | None, *, scaled: bool) -> str:
     )
 
 
-# Borders of groups of similar probability, closer near 0 and 1; and the fewest samples of a group that is shown.
-BORDERS, FEWEST = np.array([0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98]), 5
-
-
-def draw_reliability(ax: Any, sizes: Array, chances: Array, events: NDArray[np.bool_], what: str) -> Any:
+def draw_reliability(ax: Axes, sizes: Array, chances: Array, events: NDArray[np.bool_], what: str) -> Axes:
     """Draw how often something happened against its probability, a line for each third of the errors.
 
     Parameters
@@ -250,9 +249,9 @@ def draw_reliability(ax: Any, sizes: Array, chances: Array, events: NDArray[np.b
         members = np.flatnonzero(thirds == k)
         if not len(members):
             continue
-        places = np.searchsorted(BORDERS, chances[members])
-        parts = [members[places == group] for group in range(len(BORDERS) + 1)]
-        parts = [part for part in parts if len(part) >= FEWEST]
+        # Groups of similar probability, closer near 0 and 1, of five samples at least.
+        places = np.searchsorted([0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98], chances[members])
+        parts = [part for group in range(8) if len(part := members[places == group]) >= 5]
         x, seen = (np.array([values[part].mean() for part in parts]) for values in (chances, events))
         spread = [np.sqrt(np.sum(chances[part] * (1 - chances[part]))) / len(part) for part in parts]
         ax.errorbar(x, seen, yerr=spread, elinewidth=0.8, capsize=2, label=name, **style.line_of(k, markers=True))

@@ -15,10 +15,11 @@ from sklearn import datasets
 from sklearn.utils import Bunch
 
 from gaussguru._utils.checks import check_choice
+from gaussguru._utils.types import Directory
 from gaussguru.datasets.storage import Arrays, StoredData, in_form
 
 
-def load_wine(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
+def load_wine(*, data_home: Directory = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
     """Return wine: 178 samples of 13 chemical measurements, of 3 growers.
 
     Parameters
@@ -37,7 +38,7 @@ def load_wine(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool
     return in_form(_load(_WINE, data_home), return_X_y, as_frame)
 
 
-def load_ionosphere(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
+def load_ionosphere(*, data_home: Directory = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
     """Return ionosphere: 351 radar returns of 34 numbers in [-1, 1], bad or good (target 1).
 
     Parameters
@@ -56,7 +57,7 @@ def load_ionosphere(*, data_home: Any = None, return_X_y: bool = False, as_frame
     return in_form(_load(_IONOSPHERE, data_home), return_X_y, as_frame)
 
 
-def load_pima(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
+def load_pima(*, data_home: Directory = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
     """Return Pima diabetes: 768 women, 8 measurements in their own units, diabetes or not (target 1 if so).
 
     Impossible zeros (a blood pressure of 0) are values that were not measured; they are returned as they are.
@@ -78,7 +79,7 @@ def load_pima(*, data_home: Any = None, return_X_y: bool = False, as_frame: bool
 
 
 def load_splice(
-    *, coding: str = "numbers", data_home: Any = None, return_X_y: bool = False, as_frame: bool = False
+    *, coding: str = "numbers", data_home: Directory = None, return_X_y: bool = False, as_frame: bool = False
 ) -> Any:
     """Return splice: 3190 pieces of DNA, 60 letters long: a boundary of one kind (EI), the other (IE), or none (N).
 
@@ -113,7 +114,7 @@ def load_splice(
 
 
 def load_usps(
-    *, n_samples: int = 11000, data_home: Any = None, return_X_y: bool = False, as_frame: bool = False
+    *, n_samples: int = 11000, data_home: Directory = None, return_X_y: bool = False, as_frame: bool = False
 ) -> Any:
     """Return USPS: digits from envelopes, 16 x 16 pixels between 0 (paper) and 1 (ink), row by row.
 
@@ -143,7 +144,7 @@ def load_usps(
 _LETTERS = {"A": "A", "G": "G", "C": "C", "T": "T", "N": "AGCT", "D": "AGT", "R": "AG", "S": "CG"}
 
 
-def _load(stored: StoredData, data_home: Any) -> Bunch:
+def _load(stored: StoredData, data_home: Directory) -> Bunch:
     _, X, y, source = stored.load(data_home)
     names = {"feature_names": list(stored.features), "target_names": np.array(stored.classes)}
     return Bunch(data=X, target=y, **names, source=source)
@@ -184,13 +185,8 @@ def _read_roweis(path: Path) -> Arrays:
 
 
 _WINE = StoredData(
-    "wine",
-    "wine",
-    "222aedd249f88b2af96188530d84a046ff2729434dfe0b99c8031efa3f25da11",
-    (178, 13),
-    lambda arrays: (arrays["X"], arrays["y"]),
-    unit=1e-6,
-    classes=["class_0", "class_1", "class_2"],
+    "wine", "wine", "222aedd249f88b2af96188530d84a046ff2729434dfe0b99c8031efa3f25da11", (178, 13),
+    lambda arrays: (arrays["X"], arrays["y"]), unit=1e-6, classes=["class_0", "class_1", "class_2"],
     features=(
         "alcohol", "malic_acid", "ash", "alcalinity_of_ash", "magnesium", "total_phenols", "flavanoids",
         "nonflavanoid_phenols", "proanthocyanins", "color_intensity", "hue", "od280/od315_of_diluted_wines", "proline",
@@ -198,60 +194,31 @@ _WINE = StoredData(
     bundled=lambda: dict(zip("Xy", datasets.load_wine(return_X_y=True), strict=True)),
 )  # fmt: skip
 _IONOSPHERE = StoredData(
-    "ionosphere",
-    "ionosphere",
-    "fc38eced0aed48e38b729c4b2adfee1aa63caa982d00d63756a54507a2d78f0d",
-    (351, 34),
-    _coded(["b", "g"]),
-    unit=1e-5,
-    classes=["bad", "good"],
-    features=tuple(f"a{number:02d}" for number in range(1, 35)),
-    openml=59,
-)
+    "ionosphere", "ionosphere", "fc38eced0aed48e38b729c4b2adfee1aa63caa982d00d63756a54507a2d78f0d", (351, 34),
+    _coded(["b", "g"]), unit=1e-5, classes=["bad", "good"],
+    features=tuple(f"a{number:02d}" for number in range(1, 35)), openml=59,
+)  # fmt: skip
 _PIMA = StoredData(
-    "Pima diabetes",
-    "pima",
-    "54e5ab14fcff8a85d27a1f7beabf77e5e99bff09a191e46601142fa684a4e287",
-    (768, 8),
-    _coded(["tested_negative", "tested_positive"]),
-    unit=1e-3,
-    classes=["negative", "positive"],
-    features=("pregnant", "glucose", "pressure", "triceps", "insulin", "mass", "pedigree", "age"),
-    openml=37,
-)
+    "Pima diabetes", "pima", "54e5ab14fcff8a85d27a1f7beabf77e5e99bff09a191e46601142fa684a4e287", (768, 8),
+    _coded(["tested_negative", "tested_positive"]), unit=1e-3, classes=["negative", "positive"],
+    features=("pregnant", "glucose", "pressure", "triceps", "insulin", "mass", "pedigree", "age"), openml=37,
+)  # fmt: skip
 _SPLICE = StoredData(
-    "splice",
-    "splice_nominal",
-    "715fa27b5068e649412d952d35793195716203c8be9755aa569a6300a66f79df",
-    (3190, 60),
-    _splice_numbers,
-    unit=1.0,
-    classes=["EI", "IE", "N"],
-    features=tuple(f"place {k}" for k in (*range(-30, 0), *range(1, 31))),
-    openml=46,
-)
-_PIXELS = tuple(f"pixel {row} {column}" for row in range(16) for column in range(16))
+    "splice", "splice_nominal", "715fa27b5068e649412d952d35793195716203c8be9755aa569a6300a66f79df", (3190, 60),
+    _splice_numbers, unit=1.0, classes=["EI", "IE", "N"],
+    features=tuple(f"place {k}" for k in (*range(-30, 0), *range(1, 31))), openml=46,
+)  # fmt: skip
+_DIGITS: dict[str, Any] = {
+    "classes": list("0123456789"),
+    "features": tuple(f"pixel {row} {column}" for row in range(16) for column in range(16)),
+}
 _USPS = {
     11000: StoredData(
-        "USPS (11000 samples)",
-        "usps_all_11000",
-        "606fd7e9f71e16ea83f2f3fc4b804a5b1aad998f340664272ecaf3b5202168f9",
-        (11000, 256),
-        _usps_ink,
-        unit=1 / 255,
-        classes=list("0123456789"),
-        features=_PIXELS,
-        other_file=("usps_all.mat", _read_roweis),
+        "USPS (11000 samples)", "usps_all_11000", "606fd7e9f71e16ea83f2f3fc4b804a5b1aad998f340664272ecaf3b5202168f9",
+        (11000, 256), _usps_ink, unit=1 / 255, **_DIGITS, other_file=("usps_all.mat", _read_roweis),
     ),
     9298: StoredData(
-        "USPS (9298 samples)",
-        "usps_9298",
-        "93ee88d189e255421d754e325efe3d1ecb35a208e872ea8904085b8b848f4874",
-        (9298, 256),
-        _usps_ink,
-        unit=1 / 2000,
-        classes=list("0123456789"),
-        features=_PIXELS,
-        openml=41082,
+        "USPS (9298 samples)", "usps_9298", "93ee88d189e255421d754e325efe3d1ecb35a208e872ea8904085b8b848f4874",
+        (9298, 256), _usps_ink, unit=1 / 2000, **_DIGITS, openml=41082,
     ),
-}
+}  # fmt: skip

@@ -1,12 +1,12 @@
 """Functions that draw the figures of the thesis without long computations, by chapter; each returns a figure."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from scipy.stats import norm
 
 from gaussguru import AdversarialSVC, GuruClassifier, KernelGuruClassifier, TotalSVC
+from gaussguru._utils.types import Axes, Directory, Estimator, Figure, Labels, Values
 from gaussguru.plotting import (
     AdversarialSamplesDisplay,
     CloudDisplay,
@@ -19,25 +19,21 @@ from gaussguru.plotting import (
 from gaussguru.thesis.problems import BINARY
 from gaussguru.thesis.toys import make_gaussian_ring, make_gaussians, make_radial
 
-# Number of samples, so few that clouds and displacements can be seen.
-N_DRAWN = 40
 
-
-def hinge() -> Any:
+def hinge() -> Figure:
     """Chapter 1: the hinge loss is a convex surrogate of the zero-one loss."""
     figure = style.figure(1, size=(5.0, 3.2))
     ax, margin = figure.axes[0], np.linspace(-2, 3, 501)
-    for number, (label, values) in enumerate(
-        {"hinge": np.maximum(0, 1 - margin), "zero-one": np.where(margin < 0, 1.0, 0.0)}.items()
-    ):
+    curves = {"hinge": np.maximum(0, 1 - margin), "zero-one": np.where(margin < 0, 1.0, 0.0)}
+    for number, (label, values) in enumerate(curves.items()):
         ax.plot(margin, values, label=label, **style.line_of(number))
     style.finish(ax, r"margin $y\,(w \cdot x + b)$", "loss", "The hinge loss and what it stands for")
     return figure
 
 
-def margin() -> Any:
+def margin() -> Figure:
     """Chapter 1: both margins are ``1/||w||`` away from the boundary."""
-    X, y = make_gaussians(N_DRAWN, random_state=1)
+    X, y = make_gaussians(40, random_state=1)
     X = X + np.outer(y, [1.2, 0.0])
     model = GuruClassifier(0.0, l2=0.1).fit(X, y)  # without noise: a support vector machine
     figure = style.figure(1, size=(5.0, 3.4))
@@ -45,13 +41,13 @@ def margin() -> Any:
     w, b = model.coef_[0], model.intercept_[0]
     foot = X.mean(axis=0) - (w @ X.mean(axis=0) + b) * w / (w @ w)
     ends = [foot + sign * w / (w @ w) for sign in (-1, 1)]
-    ax.annotate("", *ends, arrowprops={"arrowstyle": "<->", "linewidth": 1.2})
+    ax.annotate("", ends[0], ends[1], arrowprops={"arrowstyle": "<->", "linewidth": 1.2})
     ax.annotate(r"$2/\|w\|$", foot, textcoords="offset points", xytext=(-10, 16), ha="center", fontsize=style.LABEL)
     ax.set_title("The margin between the dashed lines", fontsize=style.TITLE)
     return figure
 
 
-def clouds() -> Any:
+def clouds() -> Figure:
     """Chapter 2: a sample becomes a cloud, the adversary turns it across the boundary, and its tail is the loss."""
     X, y = make_gaussians(12, random_state=3)
     X = X + np.outer(y, [0.8, 0.0])
@@ -75,17 +71,17 @@ def clouds() -> Any:
     return figure
 
 
-def smooth_loss() -> Any:
+def smooth_loss() -> Figure:
     """Chapter 2: f is a smooth approximation of the hinge."""
     return LossDisplay.from_losses("gaussian", ax=_one().axes[0]).figure_
 
 
-def robust_loss() -> Any:
+def robust_loss() -> Figure:
     """Chapter 2: the robust loss for several sigma, ``||w|| = 1``."""
     return LossDisplay.from_sigmas((0.1, 0.5, 1.0, 2.0), ax=_one().axes[0]).figure_
 
 
-def toys() -> Any:
+def toys() -> Figure:
     """Chapter 2: the toy problems, and GURU's boundary."""
     figure = style.figure(2)
     for ax, name, sigma in zip(figure.axes, ("toy-a", "toy-b"), (1.0, 0.5), strict=True):
@@ -93,7 +89,7 @@ def toys() -> Any:
     return figure
 
 
-def digits(data_home: Any = None) -> Any:
+def digits(data_home: Directory = None) -> Figure:
     """Chapter 2: digits with noise of the adversary of GURU."""
     figure = style.figure(3, size=(3.4, 2.4))
     for ax, name in zip(figure.axes, ("usps-3-5", "usps-5-8", "usps-7-9"), strict=True):
@@ -111,7 +107,7 @@ def digits(data_home: Any = None) -> Any:
     return figure
 
 
-def norms() -> Any:
+def norms() -> Figure:
     """Chapter 3: the norm of the optimal classifier against sigma."""
     figure = _one()
     for name in ("toy-a", "toy-b"):
@@ -122,17 +118,17 @@ def norms() -> Any:
     return figure
 
 
-def dual_constraint() -> Any:
+def dual_constraint() -> Figure:
     """Chapter 3: the dual constraint and its approximations."""
     return LossDisplay.from_conjugates(ax=_one().axes[0]).figure_
 
 
-def loss_family() -> Any:
+def loss_family() -> Figure:
     """Chapter 3: the losses that belong to them."""
     return LossDisplay.from_losses(ax=_one().axes[0]).figure_
 
 
-def radial() -> Any:
+def radial() -> Figure:
     """Chapter 4: small sigma decides locally, large sigma globally."""
     X, y = make_radial(random_state=0)
     figure = style.figure(2, 2, size=(3.6, 3.4))
@@ -142,7 +138,7 @@ def radial() -> Any:
     return figure
 
 
-def constraints() -> Any:
+def constraints() -> Figure:
     """Chapter 5: covariances of bounded trace are among those of bounded largest eigenvalue."""
     figure = style.figure(1, size=(4.4, 3.2))
     ax = figure.axes[0]
@@ -153,7 +149,7 @@ def constraints() -> Any:
     return figure
 
 
-def toys_multiclass() -> Any:
+def toys_multiclass() -> Figure:
     """Chapter 5: Toy-3 and Toy-4, and M-GURU's boundaries."""
     figure = style.figure(2)
     for ax, n_classes in zip(figure.axes, (3, 4), strict=True):
@@ -162,61 +158,50 @@ def toys_multiclass() -> Any:
     return figure
 
 
-def adversarial() -> Any:
+def asvc() -> Figure:
     """Appendix A: the displacements of ASVC."""
     return _displaced(AdversarialSVC(delta=0.5), "ASVC moves every sample against its label")
 
 
-def total() -> Any:
+def tsvc() -> Figure:
     """Appendix A: the displacements of TSVC."""
     return _displaced(TotalSVC(delta=0.5), "TSVC moves every sample in favour of its label")
 
 
-def diagonal() -> Any:
+def diagonal() -> Figure:
     """Appendix B: an adversary with a diagonal covariance spends all noise on one feature."""
     X, y = make_gaussians(12, random_state=3)
     X = (X * [1.0, 2.0] + np.outer(y, [0.8, 0.0])) @ np.array([[0.95, 0.3], [-0.3, 0.95]])
     figure = style.figure(2)
-    for ax, noise, title in zip(
-        figure.axes, ("isotropic", "axis"), ("any covariance", "a diagonal covariance"), strict=True
-    ):
+    titles = {"isotropic": "any covariance", "axis": "a diagonal covariance"}
+    for ax, (noise, title) in zip(figure.axes, titles.items(), strict=True):
         CloudDisplay.from_estimator(GuruClassifier(0.7, noise=noise).fit(X, y), X, y, ax=ax)
         ax.set_title(f"The worst of {title}", fontsize=style.TITLE)
         ax.legend(fontsize=style.SMALL, loc="lower right")
     return figure
 
 
-def _one() -> Any:
+def _one() -> Figure:
     return style.figure(1, size=(6.0, 3.4))
 
 
-def _regions(ax: Any, model: Any, X: Any, y: Any, title: str) -> None:
+def _regions(ax: Axes, model: Estimator, X: Values, y: Labels, title: str) -> None:
     RegionsDisplay.from_estimator(model.fit(X, y), X, y, ax=ax)
     ax.set_title(title, fontsize=style.TITLE)
 
 
-def _displaced(model: Any, title: str) -> Any:
-    X, y = make_gaussians(N_DRAWN, random_state=1)
+def _displaced(model: Estimator, title: str) -> Figure:
+    X, y = make_gaussians(40, random_state=1)
     figure = style.figure(1, size=(5.0, 3.4))
     DisplacementDisplay.from_estimator(model.fit(X, y), X, y, ax=figure.axes[0])
     figure.axes[0].set_title(title, fontsize=style.TITLE)
     return figure
 
 
-FIGURES: dict[str, Callable[..., Any]] = {
-    "hinge": hinge,
-    "margin": margin,
-    "clouds": clouds,
-    "smooth-loss": smooth_loss,
-    "robust-loss": robust_loss,
-    "toys": toys,
-    "norms": norms,
-    "dual-constraint": dual_constraint,
-    "loss-family": loss_family,
-    "radial": radial,
-    "constraints": constraints,
-    "toys-multiclass": toys_multiclass,
-    "asvc": adversarial,
-    "tsvc": total,
-    "diagonal": diagonal,
-}
+FIGURES: dict[str, Callable[..., Figure]] = {
+    draw.__name__.replace("_", "-"): draw
+    for draw in (
+        hinge, margin, clouds, smooth_loss, robust_loss, toys, norms, dual_constraint, loss_family, radial, constraints,
+        toys_multiclass, asvc, tsvc, diagonal,
+    )
+}  # fmt: skip

@@ -3,10 +3,9 @@
 The figure shows the results of the table of two classes; at noise 0 they are the numbers of the table.
 """
 
-from typing import Any
-
 import numpy as np
 
+from gaussguru._utils.types import Figure
 from gaussguru.plotting import style
 from gaussguru.thesis.store import Store
 from gaussguru.thesis.tables import BINARY
@@ -15,7 +14,7 @@ TOYS = ("toy-a", "toy-b")
 DIGITS = ("usps-3-5", "usps-5-8", "usps-7-9")
 
 
-def draw(store: Store, quick: bool, names: tuple[str, ...]) -> Any:
+def draw(store: Store, quick: bool, names: tuple[str, ...]) -> Figure:
     """Return a figure with mean accuracy and its standard error against the width of the noise, for each problem."""
     figure = style.figure(len(names))
     for ax, name in zip(figure.axes, names, strict=True):

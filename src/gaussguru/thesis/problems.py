@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gaussguru._utils.linalg import Array
+from gaussguru._utils.types import Directory
 from gaussguru.thesis.data import load_ionosphere, load_pima, load_splice, load_usps, load_wine
 from gaussguru.thesis.splits import ThesisSplit, thesis_split
 from gaussguru.thesis.toys import make_gaussian_ring, make_gaussians, make_narrow_gaussians
@@ -37,7 +38,7 @@ class ThesisProblem:
     noise_levels: tuple[float, ...] = (0.0,)
     toy: bool = False
 
-    def parts(self, seed: int, data_home: Any = None) -> ThesisSplit:
+    def parts(self, seed: int, data_home: Directory = None) -> ThesisSplit:
         """Return the split of a seed."""
         X, y = self.load(600, random_state=seed) if self.toy else _loaded(self.load, data_home)
         if self.classes is not None:
@@ -52,54 +53,37 @@ class ThesisProblem:
 
 
 @lru_cache
-def _loaded(load: Callable[..., Any], data_home: Any) -> tuple[Array, NDArray[np.int64]]:
+def _loaded(load: Callable[..., Any], data_home: Directory) -> tuple[Array, NDArray[np.int64]]:
     X, y = load(data_home=data_home, return_X_y=True)
     return X, y
 
 
-def _toy(make: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    return lambda n_samples, random_state: make(n_samples, random_state=random_state, **options)
+def _pair(one: int, other: int) -> ThesisProblem:
+    name, levels = f"usps-{one}-{other}", tuple(np.linspace(0, 2, 11))
+    return ThesisProblem(f"USPS {one} vs. {other}", load_usps, name, classes=(one, other), noise_levels=levels)
 
 
 _PLANE = tuple(np.linspace(0, 5, 11))
-_PIXELS = tuple(np.linspace(0, 2, 11))
-_IONOSPHERE = ThesisProblem("Ionosphere", load_ionosphere, "ionosphere")
-_PIMA = ThesisProblem("diabetes", load_pima, "pima")
-_PIMA_SCALED = ThesisProblem("diabetes, standardised", load_pima, "pima", standardise=True)
-_SPLICE_12 = ThesisProblem("splice 1 vs. 2", load_splice, "splice-1-2", classes=(0, 1))
-
-
-def _pair(one: int, other: int) -> ThesisProblem:
-    name = f"usps-{one}-{other}"
-    title = f"USPS {one} vs. {other}"
-    return ThesisProblem(title, load_usps, name, classes=(one, other), noise_levels=_PIXELS)
-
-
 BINARY = {
     "toy-a": ThesisProblem("Toy (a)", make_gaussians, "toy-a", noise_levels=_PLANE, toy=True),
     "toy-b": ThesisProblem("Toy (b)", make_narrow_gaussians, "toy-b", noise_levels=_PLANE, toy=True),
-    "ionosphere": _IONOSPHERE,
-    "pima": _PIMA,
-    "pima-standardised": _PIMA_SCALED,
-    "splice-1-2": _SPLICE_12,
+    "ionosphere": ThesisProblem("Ionosphere", load_ionosphere, "ionosphere"),
+    "pima": ThesisProblem("diabetes", load_pima, "pima"),
+    "pima-standardised": ThesisProblem("diabetes, standardised", load_pima, "pima", standardise=True),
+    "splice-1-2": ThesisProblem("splice 1 vs. 2", load_splice, "splice-1-2", classes=(0, 1)),
     "usps-3-5": _pair(3, 5),
     "usps-5-8": _pair(5, 8),
     "usps-7-9": _pair(7, 9),
 }
 MULTICLASS = {
-    "toy-3": ThesisProblem("Toy-3", _toy(make_gaussian_ring, n_classes=3), "toy-3", toy=True),
-    "toy-4": ThesisProblem("Toy-4", _toy(make_gaussian_ring, n_classes=4), "toy-4", toy=True),
+    "toy-3": ThesisProblem("Toy-3", partial(make_gaussian_ring, n_classes=3), "toy-3", toy=True),
+    "toy-4": ThesisProblem("Toy-4", partial(make_gaussian_ring, n_classes=4), "toy-4", toy=True),
     "usps-3-5-8": ThesisProblem("USPS 3,5,8", load_usps, "usps-3-5-8", classes=(3, 5, 8)),
     "usps-0-9": ThesisProblem("USPS 0-9", load_usps, "usps-0-9"),
     "splice": ThesisProblem("splice", load_splice, "splice"),
     "wine": ThesisProblem("wine", load_wine, "wine"),
     "wine-standardised": ThesisProblem("wine, standardised", load_wine, "wine", standardise=True),
 }
-KERNEL = {
-    "ionosphere": _IONOSPHERE,
-    "pima-standardised": _PIMA_SCALED,
-    "splice-1-2": _SPLICE_12,
-    "usps-3-5": _pair(3, 5),
-    "usps-5-8": _pair(5, 8),
-    "usps-7-9": _pair(7, 9),
-}
+KERNEL = {name: BINARY[name] for name in (
+    "ionosphere", "pima-standardised", "splice-1-2", "usps-3-5", "usps-5-8", "usps-7-9"
+)}  # fmt: skip

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from gaussguru._utils.linalg import Array
+from gaussguru._utils.types import Directory
 from gaussguru.thesis.problems import ThesisProblem
 from gaussguru.thesis.search import FittedCandidate, Grids, choose
 from gaussguru.thesis.store import Key, Store, make_key
 
-UNCONVERGED = "* for some seeds, the chosen fit had stopped before it reached its tolerance"
 Search = Callable[[Any, Grids], Iterator[FittedCandidate]]
 
 
@@ -69,19 +70,14 @@ class ResultsTable:
             (seed, problem, method)
             for problem in problems or self.problems
             for method in methods or self.methods
-            for seed in range(self._n_repeats(problem, quick))
+            for seed in range((2 if self.problems[problem].toy else 1) if quick else self.repeats[problem])
         ]
         return [
             make_key(self.name, problem=problem, method=method, seed=seed, quick=quick)
             for seed, problem, method in sorted(chosen, key=lambda piece: piece[0])
         ]
 
-    def _n_repeats(self, problem: str, quick: bool) -> int:
-        if quick:
-            return 2 if self.problems[problem].toy else 1
-        return self.repeats[problem]
-
-    def compute(self, key: Key, data_home: Any = None) -> dict[str, Any]:
+    def compute(self, key: Key, data_home: Directory = None) -> dict[str, Any]:
         """Return the result of a piece of work."""
         problem = self.problems[key["problem"]]
         split = problem.parts(key["seed"], data_home)
@@ -98,12 +94,13 @@ class ResultsTable:
             seeds = sorted({len(results) for results in done})
             rows.append([problem.title, *printed, *map(_summary, done), "-".join(map(str, seeds))])
         columns = ["", *(f"thesis {name}" for name in self.theirs), *self.methods, "seeds"]
-        return TextTable(f"{self.title}: test accuracy (%)", columns, rows, UNCONVERGED)
+        note = "* for some seeds, the chosen fit had stopped before it reached its tolerance"
+        return TextTable(f"{self.title}: test accuracy (%)", columns, rows, note)
 
     def _done(self, store: Store, quick: bool, problem: str, method: str) -> list[Any]:
         return [result for _, result in store.matching(self.cells(quick, [problem], [method]))]
 
-    def scores(self, store: Store, quick: bool, problem: str, method: str) -> Any:
+    def scores(self, store: Store, quick: bool, problem: str, method: str) -> Array:
         """Return test accuracies of the finished seeds, (n_seeds, n_noise_levels)."""
         n_levels = len(self.problems[problem].noise_levels) if method in self.noisy else 1
         done = self._done(store, quick, problem, method)

@@ -6,7 +6,7 @@ Every piece is computed once. Results in the file are not computed again, so a k
 import os
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from gaussguru._utils.checks import check_choice
 from gaussguru._utils.files import replacing
+from gaussguru._utils.types import Directory
 from gaussguru.report.page import Report
 from gaussguru.thesis import figures, matrix, noise, steps, tangents, variants
 from gaussguru.thesis.data import load_usps
@@ -46,31 +47,32 @@ class Experiment:
 
 
 def _of_table(table: ResultsTable) -> Experiment:
-    return Experiment(
-        f"Table: {table.title}", table.cells, table.compute, table=table.table, loaders=_loaders(table.problems)
-    )
+    title = f"Table: {table.title}"
+    return Experiment(title, table.cells, table.compute, table=table.table, loaders=_loaders(table.problems))
 
 
-def _loaders(problems: Any) -> tuple[Callable[..., Any], ...]:
-    return tuple({problem.load for problem in problems.values() if not problem.toy})
+def _loaders(names: Iterable[str]) -> tuple[Callable[..., Any], ...]:
+    """Return the loaders of the data of some problems."""
+    problems = [(BINARY.problems | MULTICLASS.problems)[name] for name in names]
+    return tuple({problem.load for problem in problems if not problem.toy})
 
 
 def _of_noise(title: str, names: tuple[str, ...]) -> Experiment:
-    return Experiment(
-        title,
-        partial(BINARY.cells, problems=names, methods=BINARY.noisy),
-        BINARY.compute,
-        draw=lambda store, quick, data_home: noise.draw(store, quick, names),
-        loaders=_loaders({name: BINARY.problems[name] for name in names}),
-    )
+    cells = partial(BINARY.cells, problems=names, methods=BINARY.noisy)
+    draw = partial(noise.draw, names=names)
+    return _of_module(title, noise, names, cells=cells, compute=BINARY.compute, draw=draw)
 
 
-def _of_figure(draw: Callable[[], Any]) -> Experiment:
-    return Experiment(_first_line(draw), draw=lambda store, quick, data_home: draw())
+def _of_module(title: str, module: Any, names: Iterable[str] = (), **parts: Any) -> Experiment:
+    """Return the experiment of a module, which needs the data of some problems."""
+    draw = parts.pop("draw", None) or module.draw
+    parts = {"cells": getattr(module, "cells", None), "compute": getattr(module, "compute", None)} | parts
+    return Experiment(title, **parts, draw=lambda store, quick, _: draw(store, quick), loaders=_loaders(names))
 
 
-def _first_line(draw: Callable[..., Any]) -> str:
-    return (draw.__doc__ or "").split("\n")[0].rstrip(".").replace("``", "")
+def _of_figure(draw: Callable[..., Any]) -> Experiment:
+    title = (draw.__doc__ or "").split("\n")[0].rstrip(".").replace("``", "")
+    return Experiment(title, draw=lambda store, quick, data_home: draw())
 
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -79,38 +81,16 @@ EXPERIMENTS: dict[str, Experiment] = {
     "multiclass": _of_table(MULTICLASS),
     "toy-noise": _of_noise("Chapter 2: resistance to noise, toy problems", noise.TOYS),
     "digit-noise": _of_noise("Chapter 2: resistance to noise, USPS", noise.DIGITS),
-    "variants": Experiment(
-        "Chapter 5: M-GURU and M-GURU-S2, loss against updates",
-        variants.cells,
-        variants.compute,
-        draw=lambda store, quick, data_home: variants.draw(store, quick),
+    "variants": _of_module("Chapter 5: M-GURU and M-GURU-S2, loss against updates", variants),
+    "steps": _of_module("Chapter 6: a bounded norm, and steps for strong convexity", steps, steps.PROBLEMS),
+    "tangents": _of_module(
+        "Chapter 6: images that are turned and moved, noise along their tangents", tangents, tangents.PAIRS
     ),
-    "steps": Experiment(
-        "Chapter 6: a bounded norm, and steps for strong convexity",
-        steps.cells,
-        steps.compute,
-        draw=lambda store, quick, data_home: steps.draw(store, quick),
-        loaders=_loaders({name: BINARY.problems[name] for name in steps.PROBLEMS}),
+    "open": _of_module(
+        "Chapters 1 and 6: every adversary against every corruption", matrix, BINARY.problems, table=matrix.table
     ),
-    "tangents": Experiment(
-        "Chapter 6: images that are turned and moved, noise along their tangents",
-        tangents.cells,
-        tangents.compute,
-        draw=lambda store, quick, data_home: tangents.draw(store, quick),
-        loaders=(load_usps,),
-    ),
-    "open": Experiment(
-        "Chapters 1 and 6: every adversary against every corruption",
-        matrix.cells,
-        matrix.compute,
-        table=matrix.table,
-        draw=lambda store, quick, data_home: matrix.draw(store, quick),
-        loaders=_loaders(BINARY.problems),
-    ),
-    "digits": Experiment(
-        _first_line(figures.digits),
-        draw=lambda store, quick, data_home: figures.digits(data_home),
-        loaders=(load_usps,),
+    "digits": replace(
+        _of_figure(figures.digits), draw=lambda _, __, data_home: figures.digits(data_home), loaders=(load_usps,)
     ),
     **{name: _of_figure(draw) for name, draw in figures.FIGURES.items()},
 }
@@ -131,7 +111,7 @@ def reproduce(
     *,
     output: str | os.PathLike[str] = "reproduction",
     quick: bool = False,
-    data_home: Any = None,
+    data_home: Directory = None,
     n_jobs: int | None = -1,
     tell: Callable[[Progress], None] = lambda progress: None,
 ) -> list[TextTable]:
@@ -162,15 +142,16 @@ def reproduce(
         Each has ``title``, ``columns``, ``rows``, ``note`` and ``markdown()``.
     """
     experiments = {name: EXPERIMENTS[check_choice("names", name, EXPERIMENTS)] for name in names or EXPERIMENTS}
-    _load_all(experiments.values(), data_home)
+    # A missing data set is an error now, and not in half an hour.
+    for load in {load for experiment in experiments.values() for load in experiment.loaders}:
+        load(data_home=data_home)
     directory = Path(output)
     with Store(directory / "results.jsonl") as store:
         # Figures of noise show results of a table: two experiments may share a piece.
         work = {str(key): (name, key) for name, each in experiments.items() for key in each.cells(quick)}
         # Sorted by seed, so that an unfinished run has results of every experiment.
-        missing = sorted(
-            (piece for piece in work.values() if piece[1] not in store), key=lambda piece: piece[1]["seed"]
-        )
+        missing = [piece for piece in work.values() if piece[1] not in store]
+        missing.sort(key=lambda piece: piece[1]["seed"])
         total, reused = len(work) + len(experiments), len(work) - len(missing)
         tell(Progress(reused, total, reused, "earlier results"))
         jobs = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)
@@ -199,12 +180,6 @@ def reproduce(
         if len(experiments) == len(EXPERIMENTS):
             report.save(shown / "report.html")
     return tables
-
-
-def _load_all(experiments: Iterable[Experiment], data_home: Any) -> None:
-    """Load all data sets, so that a missing one is an error now, and not in half an hour."""
-    for load in {load for experiment in experiments for load in experiment.loaders}:
-        load(data_home=data_home)
 
 
 def _timed(name: str, key: Key, data_home: Any) -> tuple[Key, Any, float]:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, LinearSVC
 
 from gaussguru import GuruClassifier, KernelGuruClassifier, sigma_path
 from gaussguru._guru.probabilities import winners
 from gaussguru._utils.linalg import Array
+from gaussguru._utils.types import Estimator, Mixed, Record
 from gaussguru.thesis.splits import ThesisSplit
 
 # With a large C libsvm may need very long: it is stopped, and counted as not converged.
@@ -44,10 +44,10 @@ class Grids:
     epochs : of the stochastic algorithms
     """
 
-    sigmas: NDArray[Any]
-    coarse_sigmas: NDArray[Any]
-    rates: NDArray[Any]
-    penalties: NDArray[Any]
+    sigmas: Mixed
+    coarse_sigmas: Mixed
+    rates: Mixed
+    penalties: Mixed
     epochs: int
 
     @classmethod
@@ -67,9 +67,9 @@ class FittedCandidate:
     """A fitted classifier: its parameters, its ``predict``, whether its solver converged, and itself, if it is kept."""
 
     parameters: dict[str, float]
-    predict: Callable[[Array], NDArray[Any]]
+    predict: Callable[[Array], Mixed]
     converged: bool = True
-    model: Any = None
+    model: Estimator = None
 
 
 # The score of a candidate.
@@ -155,7 +155,7 @@ def kernel_svm(**kernel: Any) -> Callable[[ThesisSplit, Grids], Iterator[FittedC
 
 def choose(
     candidates: Iterator[FittedCandidate], split: ThesisSplit, *, seed: int, noise_levels: tuple[float, ...] = (0.0,)
-) -> dict[str, Any]:
+) -> Record:
     """Return the test accuracy of the candidate that validates best, at every noise level.
 
     Uniform noise between minus and plus the level is added to all features of validation and test samples. It depends
@@ -183,21 +183,18 @@ def choose(
     return best(candidates, measures)
 
 
-def accuracy_on(X: Array, y: NDArray[Any]) -> Measure:
+def accuracy_on(X: Array, y: Mixed) -> Measure:
     """Return the function that gives the accuracy of a candidate on samples."""
     return lambda candidate: float(np.mean(candidate.predict(X) == y))
 
 
-def best(candidates: Iterable[FittedCandidate], measures: list[tuple[Measure, Measure]]) -> dict[str, Any]:
+def best(candidates: Iterable[FittedCandidate], measures: list[tuple[Measure, Measure]]) -> Record:
     """Return the scores of the candidates that validate best, for every pair of measures, on validation and on tests.
 
     The result is that of :func:`choose`, a pair in place of a level.
     """
-    n = len(measures)
-    valid, test = [-1.0] * n, [0.0] * n
-    chosen: list[dict[str, float]] = [{}] * n
-    converged = [True] * n
-    count = unconverged = 0
+    n, count, unconverged = len(measures), 0, 0
+    valid, test, converged, chosen = [-1.0] * n, [0.0] * n, [True] * n, [dict[str, float]()] * n
     for candidate in candidates:
         count += 1
         unconverged += not candidate.converged
@@ -212,11 +209,11 @@ def best(candidates: Iterable[FittedCandidate], measures: list[tuple[Measure, Me
     }  # fmt: skip
 
 
-def _linear(classes: NDArray[Any], coef: Array, intercept: Array) -> Callable[[Array], NDArray[Any]]:
+def _linear(classes: Mixed, coef: Array, intercept: Array) -> Callable[[Array], Mixed]:
     return lambda X: classes[winners(X @ coef.T + intercept)]
 
 
-def fitted(model: Any, split: ThesisSplit, parameters: dict[str, float], **given: Any) -> FittedCandidate:
+def fitted(model: Estimator, split: ThesisSplit, parameters: dict[str, float], **given: Any) -> FittedCandidate:
     """Return a candidate fitted to the training samples, and to what else is ``given``."""
     with _recorded() as unproven:
         model.fit(split.X_train, split.y_train, **given)

@@ -16,6 +16,7 @@ from sklearn.svm import LinearSVC
 
 from gaussguru import GuruClassifier
 from gaussguru._utils.linalg import Array
+from gaussguru._utils.types import Directory, Figure, Record
 from gaussguru.certificates import norm_bound
 from gaussguru.losses import LOSSES
 from gaussguru.noise import Isotropic
@@ -23,21 +24,16 @@ from gaussguru.plotting import style
 from gaussguru.thesis.problems import BINARY
 from gaussguru.thesis.store import Key, Store, make_key
 
-NAME = "steps"
 PROBLEMS = ("toy-a", "pima-standardised", "usps-3-5")
 UPDATES = np.unique(np.geomspace(10, 10_000, 25).astype(int))
-# sigma in units of the spread of the features; weight of the norm of SVM, relative to the mean squared length.
-LEVEL, PENALTY = 0.5, 1e-3
-# Factors on the step that are tried; the best final loss is kept.
-FACTORS = 4.0 ** np.arange(-8, 4)
 
 
 def cells(quick: bool) -> list[Key]:
     """Return the pieces of work: all descents of a problem and seed."""
-    return [make_key(NAME, problem=problem, seed=seed) for seed in range(2 if quick else 5) for problem in PROBLEMS]
+    return [make_key("steps", problem=problem, seed=seed) for seed in range(2 if quick else 5) for problem in PROBLEMS]
 
 
-def compute(key: Key, data_home: Any = None) -> dict[str, Any]:
+def compute(key: Key, data_home: Directory = None) -> Record:
     """Return ``F / F* - 1`` after so many updates by method, the bounds of the norm, and the times of a norm."""
     split = BINARY[key["problem"]].parts(key["seed"], data_home)
     X, y = split.X_train, np.where(split.y_train == split.y_train.max(), 1.0, -1.0)
@@ -46,8 +42,8 @@ def compute(key: Key, data_home: Any = None) -> dict[str, Any]:
     return {"updates": UPDATES.tolist(), "guru": _guru(X, y, order), "svm": _pegasos(X, y, order)}
 
 
-def _guru(X: Array, y: Array, order: Any) -> dict[str, Any]:
-    sigma = LEVEL * float(np.sqrt(X.var(axis=0).mean()))
+def _guru(X: Array, y: Array, order: Any) -> Record:
+    sigma = 0.5 * float(np.sqrt(X.var(axis=0).mean()))
     model = GuruClassifier(sigma, fit_intercept=False, tol=1e-10).fit(X, y)
     best, w = model.objective_ / len(y), model.coef_[0]
     loss, length = LOSSES["gaussian"], float(np.linalg.norm(w))
@@ -87,16 +83,16 @@ def _guru(X: Array, y: Array, order: Any) -> dict[str, Any]:
     for (name, step), (ball, radius) in itertools.product(
         steps.items(), {"": np.inf, ", ball": bound, ", ball of w*": length}.items()
     ):
-        runs = [descend(step, factor, radius) for factor in FACTORS]
+        runs = (descend(step, factor, radius) for factor in 4.0 ** np.arange(-8, 4))
         excess[name + ball] = min(runs, key=lambda values: values[-1])
     excess["1/(mu t), factor 1"] = descend(steps["1/(mu t)"], 1.0, np.inf)
     return {"excess": excess, "norm": length, "bound": min(bound, 1e300), "mu": mu}
 
 
-def _pegasos(X: Array, y: Array, order: Any) -> dict[str, Any]:
+def _pegasos(X: Array, y: Array, order: Any) -> Record:
     """Descend on ``lam/2 ||w||^2`` and the mean hinge by Pegasos with a kernel, with a norm that is kept in O(1)."""
     K = linear_kernel(X)
-    lam = PENALTY * float(np.mean(np.diag(K)))
+    lam = 1e-3 * float(np.mean(np.diag(K)))  # the weight of the norm, relative to the mean squared length
     n, checked = len(y), set(UPDATES.tolist())
     svm = LinearSVC(C=1 / (lam * n), loss="hinge", fit_intercept=False, tol=1e-8, max_iter=200_000, random_state=0)
     svm.fit(X, y)
@@ -134,7 +130,7 @@ def _pegasos(X: Array, y: Array, order: Any) -> dict[str, Any]:
     return {"excess": excess, "seconds of an update": seconds}
 
 
-def draw(store: Store, quick: bool) -> Any:
+def draw(store: Store, quick: bool) -> Figure:
     """Return a figure of the mean losses against updates: GURU above, SVM below, a column for each problem."""
     figure = style.figure(len(PROBLEMS), 2)
     done = list(store.matching(cells(quick)))

@@ -10,12 +10,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from gaussguru._utils.types import Record
+
 try:
     import fcntl
 except ImportError:  # Windows: without a lock between processes
     fcntl = None  # type: ignore[assignment]  # a module, or None
 
-Key = dict[str, Any]
+Key = Record
 # Raised when the same piece of work would give another result: older results are then computed again.
 PROTOCOL = 2
 
@@ -38,7 +40,7 @@ class Store:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a+b")
-        self._results: dict[str, Any] = {}
+        self._results: Record = {}
         try:
             self._lock()
             self._read()

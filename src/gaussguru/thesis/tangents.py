@@ -8,6 +8,7 @@ from scipy import ndimage
 
 from gaussguru import GuruClassifier, KernelGuruClassifier
 from gaussguru._utils.linalg import Array
+from gaussguru._utils.types import Directory, Figure
 from gaussguru.plotting import style
 from gaussguru.preprocessing import image_tangents
 from gaussguru.thesis.problems import BINARY
@@ -15,13 +16,10 @@ from gaussguru.thesis.search import FittedCandidate, accuracy_on, best, fitted
 from gaussguru.thesis.splits import ThesisSplit
 from gaussguru.thesis.store import Key, Store, make_key
 
-NAME = "tangents"
 PAIRS = ("usps-3-5", "usps-5-8", "usps-7-9")
 # Standard deviations of the angles (degrees) and displacements (pixels) at level 1; levels of validation and tests.
 TURN, MOVE = 10.0, 1.0
 LEVELS = (0.0, 0.5, 1.0, 1.5)
-# Images for training: a fit with a kernel and error bars takes half a minute with all 800.
-N_TRAIN, N_COPIES = 200, 5
 MODELS: dict[str, Callable[..., Any]] = {
     "linear": GuruClassifier,
     "kernel": lambda sigma, **options: KernelGuruClassifier(
@@ -29,16 +27,14 @@ MODELS: dict[str, Callable[..., Any]] = {
     ),
 }
 METHODS = ("every direction", "tangents", "copies")
-# Sizes of the noise along tangents and of copies, in levels, and sigmas, for each of them and alone.
-SIZES = (1.0, 0.5)
+# Sigmas beside noise along tangents.
 SIGMAS = {"linear": (1.0, 0.25, 0.0625), "kernel": (2.0, 0.5)}
-ALONE = 2.0 ** np.arange(4, -7, -1)
 
 
 def cells(quick: bool) -> list[Key]:
     """Return the pieces of work: each method for every pair of digits, model and seed."""
     return [
-        make_key(NAME, problem=problem, model=model, method=method, seed=seed)
+        make_key("tangents", problem=problem, model=model, method=method, seed=seed)
         for seed in range(1 if quick else 5)
         for problem in PAIRS
         for model in (("linear",) if quick else MODELS)
@@ -46,10 +42,11 @@ def cells(quick: bool) -> list[Key]:
     ]
 
 
-def compute(key: Key, data_home: Any = None) -> dict[str, Any]:
+def compute(key: Key, data_home: Directory = None) -> dict[str, Any]:
     """Return the accuracies at every level, of the sizes and sigmas that are best for validation images."""
     split = BINARY[key["problem"]].parts(key["seed"], data_home)
-    split = split._replace(X_train=split.X_train[:N_TRAIN], y_train=split.y_train[:N_TRAIN])
+    # A fit with a kernel and error bars takes half a minute with all 800 images.
+    split = split._replace(X_train=split.X_train[:200], y_train=split.y_train[:200])
     measures = []
     for number, level in enumerate(LEVELS):
         rng = np.random.default_rng([key["seed"], number])
@@ -61,19 +58,19 @@ def compute(key: Key, data_home: Any = None) -> dict[str, Any]:
 
 def _candidates(key: Key, split: ThesisSplit) -> Iterator[FittedCandidate]:
     make, method = MODELS[key["model"]], key["method"]
-    for size in (0.0,) if method == "every direction" else SIZES:
-        for sigma in ALONE if method != "tangents" else SIGMAS[key["model"]]:
+    for size in (
+        (0.0,) if method == "every direction" else (1.0, 0.5)
+    ):  # of noise along tangents and of copies, in levels
+        for sigma in 2.0 ** np.arange(4, -7, -1) if method != "tangents" else SIGMAS[key["model"]]:
             given, part = {}, split
             if method == "tangents":
-                given = {
-                    "X_err": image_tangents(split.X_train, (16, 16), rotation=TURN * size, translation=MOVE * size)
-                }
+                amounts = {"rotation": TURN * size, "translation": MOVE * size}
+                given = {"X_err": image_tangents(split.X_train, (16, 16), **amounts)}
             elif method == "copies":
                 rng = np.random.default_rng([key["seed"], 99])
-                copies = [transformed(split.X_train, size, rng) for _ in range(N_COPIES)]
-                part = split._replace(
-                    X_train=np.concatenate([split.X_train, *copies]), y_train=np.tile(split.y_train, N_COPIES + 1)
-                )
+                copies = [transformed(split.X_train, size, rng) for _ in range(5)]
+                images, labels = np.concatenate([split.X_train, *copies]), np.tile(split.y_train, 6)
+                part = split._replace(X_train=images, y_train=labels)
             yield fitted(make(float(sigma), tol=1e-4), part, {"size": size, "sigma": float(sigma)}, **given)
 
 
@@ -87,7 +84,7 @@ def transformed(X: Array, level: float, rng: np.random.Generator) -> Array:
     return np.array(moved).reshape(X.shape)
 
 
-def draw(store: Store, quick: bool) -> Any:
+def draw(store: Store, quick: bool) -> Figure:
     """Return a figure with the accuracy of the methods against the level, a row for each model."""
     done = list(store.matching(cells(quick)))
     models = [model for model in MODELS if any(key["model"] == model for key, _ in done)]

@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 
 from gaussguru import GuruClassifier
+from gaussguru._utils.types import Directory, Figure
 from gaussguru.plotting import style
 from gaussguru.thesis.store import Key, Store
 from gaussguru.thesis.toys import make_gaussian_ring
 
-NAME = "variants"
 SOLVERS = {"M-GURU": "sgd", "M-GURU-S2": "sgd2"}
-SIGMA, RATE, N_CLASSES = 1.0, 0.1, 3
+SIGMA, N_CLASSES = 1.0, 3
 # An update is one of one weight vector: a step of M-GURU makes as many as there are classes, one of S2 makes one.
 UPDATES = np.unique(np.geomspace(6, 30_000, 40).astype(int) // N_CLASSES * N_CLASSES)
 
@@ -19,15 +19,17 @@ UPDATES = np.unique(np.geomspace(6, 30_000, 40).astype(int) // N_CLASSES * N_CLA
 def cells(quick: bool) -> list[Key]:
     """Return the pieces of work: a descent of each variant for every seed."""
     return [
-        {"experiment": NAME, "method": method, "seed": seed} for seed in range(3 if quick else 10) for method in SOLVERS
+        {"experiment": "variants", "method": method, "seed": seed}
+        for seed in range(3 if quick else 10)
+        for method in SOLVERS
     ]
 
 
-def compute(key: Key, data_home: Any = None) -> dict[str, Any]:
+def compute(key: Key, data_home: Directory = None) -> dict[str, Any]:
     """Return ``F / F* - 1`` after so many updates, each on a random sample."""
     X, y = make_gaussian_ring(200, n_classes=N_CLASSES, random_state=key["seed"])
     best = GuruClassifier(SIGMA).fit(X, y).objective_
-    model = GuruClassifier(SIGMA, solver=SOLVERS[key["method"]], eta0=RATE, random_state=key["seed"])
+    model = GuruClassifier(SIGMA, solver=SOLVERS[key["method"]], eta0=0.1, random_state=key["seed"])
     rng = np.random.default_rng(key["seed"])
     steps = UPDATES // (N_CLASSES if key["method"] == "M-GURU" else 1)
     excess = []
@@ -38,7 +40,7 @@ def compute(key: Key, data_home: Any = None) -> dict[str, Any]:
     return {"updates": UPDATES.tolist(), "excess": excess}
 
 
-def draw(store: Store, quick: bool) -> Any:
+def draw(store: Store, quick: bool) -> Figure:
     """Return a figure of both variants, mean over the seeds, on a linear and on a logarithmic scale."""
     figure = style.figure(2)
     for number, method in enumerate(SOLVERS):
