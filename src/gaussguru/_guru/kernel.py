@@ -43,12 +43,6 @@ from gaussguru._utils.stages import stage
 from gaussguru.losses import Loss, resolve_loss
 from gaussguru.noise import Isotropic
 
-# Coefficients of samples that make another w than the one that was found, by more than this fraction of it, are
-# evaluated again.
-CLOSE = 1e-10
-# A precomputed kernel matrix may differ from its transpose by this part of its largest entry, times its precision.
-ASYMMETRY = 1e4
-
 
 class KernelGuruClassifier(FillsGaps, GuruEstimator):
     """Kernel classifier for Gaussian noise in the kernel space, solved to a proven optimum.
@@ -370,7 +364,8 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         # Predictions use the rounded coefficients of the samples.
         kept = space.coordinates(beta)
         self._keep(kernel, X, space.landmarks, beta, np.sqrt(np.einsum("ij,ij->i", kept, kept)))
-        exact = np.allclose(kept, coef, rtol=0, atol=CLOSE * float(np.abs(coef).max()))
+        # Where they make another w than the one found, by more than this fraction of it, F is computed again.
+        exact = np.allclose(kept, coef, rtol=0, atol=1e-10 * float(np.abs(coef).max()))
         return not exact or is_singular(space.factor)
 
     def _evaluate(self, posed: Posed, space: LandmarkSpace, scores: Array, covariances: Array | None = None) -> None:
@@ -677,7 +672,7 @@ def _check_symmetric(K: Any) -> None:
     if K.shape[0] != K.shape[1]:
         raise ValueError(f"X must be a square kernel matrix with kernel='precomputed'; got shape {K.shape}")
     difference, largest = float(np.abs(K - K.T).max()), float(np.abs(K).max())
-    if difference > ASYMMETRY * np.finfo(K.dtype).eps * largest:
+    if difference > 1e4 * np.finfo(K.dtype).eps * largest:  # 1e4 roundings of the largest entry
         raise ValueError(
             "X must be a symmetric kernel matrix with kernel='precomputed'; it differs from its transpose by "
             f"{difference:g}"

@@ -35,9 +35,6 @@ from gaussguru._rows.rows import BlockMap
 from gaussguru._utils.blocks import MOST_STORED, row_blocks, rows_at_once
 from gaussguru._utils.linalg import Array, Index
 
-# Rows with less than this fraction of the largest weight are left out of a Gram matrix; no certificate uses it.
-NEGLIGIBLE = 1e-6
-
 REASONS = {
     "laplacian": "it has a kink where samples meet, so its gradient does not tell how far noise moves a score",
     "sigmoid": "no closed form of its mean under noise is known",
@@ -394,7 +391,8 @@ class KernelErrors(Errors):
         They are summed for kernel values, and transformed to features at the end, unless the factor of the points is
         nearly singular: then each one is transformed.
         """
-        used = np.flatnonzero(t > NEGLIGIBLE * t.max(initial=0.0))
+        # Rows of a smaller weight change no digit of a step; no certificate uses this matrix.
+        used = np.flatnonzero(t > 1e-6 * t.max(initial=0.0))
         errors = self.take(used)
         slopes = errors._all_slopes() * np.sqrt(t[used])[:, np.newaxis]
         late, total = not is_singular(self.points.factor), np.zeros_like(out)

@@ -31,9 +31,6 @@ from gaussguru.noise import QuadraticNoise, resolve_noise
 from gaussguru.sources.base import Fields, Source
 from gaussguru.sources.reading import Opened, Reading, as_source
 
-# Up to so many columns BLAS uses one thread by itself.
-SMALL = 64
-
 
 def _is_stochastic(estimator: Any) -> bool:
     """Say whether there is a partial_fit."""
@@ -332,7 +329,8 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         """Return a context whose value maps blocks of rows."""
         width = samples.width if X_err is None else 2 * samples.width
         # Noise with kinks takes hundreds of small factors, which threads of BLAS would make slower (measured: twice).
-        many_small = model.noise is not None and not model.noise.smooth and samples.X.shape[1] >= SMALL
+        # With fewer than 64 columns BLAS uses one thread by itself.
+        many_small = model.noise is not None and not model.noise.smooth and samples.X.shape[1] >= 64
         return block_map(samples.X, self.n_jobs, width, single_blas=many_small)
 
     def _errors(self, samples: Samples, X_err: Any, mapped: BlockMap) -> Errors | None:

@@ -21,9 +21,6 @@ from gaussguru._utils.checks import ParameterError, check_count, check_real, che
 from gaussguru._utils.linalg import Array
 from gaussguru.losses import Loss
 
-# The bottom of a grid of sigmas, relative to its top.
-RATIO = 1e-3
-
 
 class Proof(NamedTuple):
     """The certificate of a solution: its noise level, whether it is optimal to ``tol``, the gap relative to F(0)."""
@@ -153,7 +150,7 @@ def _grid(n_sigmas: int, samples: Samples, model: GuruClassifier) -> Array:
                 top = min(top, model.sigma * posed.problem.collapse_factor) or top
         except NotFiniteError:
             raise explain_not_finite(samples.X) from None
-    return np.geomspace(top, RATIO * top, n_sigmas)
+    return np.geomspace(top, 1e-3 * top, n_sigmas)
 
 
 def follow(

@@ -16,9 +16,6 @@ from gaussguru._utils.blocks import row_blocks
 from gaussguru._utils.frames import as_numbers, is_frame, like
 from gaussguru._utils.linalg import Array, Index
 
-# Number of points that show whether a function scales feature by feature; a matrix takes one for each feature.
-SCALING_PROBES = 64
-
 
 @dataclass(frozen=True)
 class AffineMap:
@@ -183,12 +180,12 @@ def _scaling(function: Callable[[Any], Any], X: Any, centre: Array, steps: Array
     """Return the factors of a function that scales feature by feature, or None for any other.
 
     Random subsets of the features are moved by a step. If each output depends on its feature alone, it has one of two
-    values, to the last bit: with this feature moved, or not. Any other map does the same at ``SCALING_PROBES`` random
-    subsets with a probability of 2 to minus this number.
+    values, to the last bit: with this feature moved, or not. Any other map does the same at 64 random subsets with a
+    probability of 2^-64. (A matrix takes a point for each feature.)
     """
     if len(offset) != len(centre):
         return None
-    moved = np.random.default_rng(0).random((SCALING_PROBES, len(centre))) < 0.5
+    moved = np.random.default_rng(0).random((64, len(centre))) < 0.5
     probe = np.concatenate([centre + steps * moved, (centre + steps)[np.newaxis]])
     values = dense(function(like(X, probe) if is_frame(X) else probe)).reshape(len(probe), -1)
     if not np.array_equal(values[:-1], np.where(moved, values[-1], offset)):

@@ -47,20 +47,12 @@ from gaussguru.sources.base import Fields, Mapped, Source
 from gaussguru.sources.reading import Reading, as_source, drawn
 from gaussguru.sources.split import SplitSource
 
-# Values with errors above this many spreads of their feature are left out of the fit of a population.
-UNINFORMATIVE = 10.0
-# Rows and iterations with which starts are compared, and rows with which numbers of components are compared.
-TRIAL_ROWS, TRIAL, SUBSAMPLE = 3000, 20, 10_000
-# Factor between the sizes of successive subsamples on which EM continues, up to all rows.
-GROWTH = 4
-# The most components that "auto" tries.
-MOST_COMPONENTS = 5
-# Folds of held-out samples for "auto"; with MANY rows or more one fold is precise enough.
-FOLDS, MANY = 5, 1000
+# Rows with which numbers of components are compared, and of the first subsample.
+SUBSAMPLE = 10_000
+# Folds of held-out samples for "auto".
+FOLDS = 5
 # Entries of the posterior covariances of a piece of a source, 16 MB: a thread has ten arrays of this size.
 PART_NUMBERS = 1 << 21
-# Iterations of k-means for a start.
-LLOYD = 10
 
 
 class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
@@ -599,7 +591,7 @@ def _informative(rows: Readings, weight: Array | None) -> _InformativeReadings:
         for chosen in (measured & (noise[:, j] <= np.median(noise[measured, j])), measured):
             mean, spread = _mean_and_spread(values[chosen, j], s[chosen])
             if not is_flat(mean, spread):
-                limits[j] = max(UNINFORMATIVE * spread, float(np.sqrt(noise[chosen, j].max())))
+                limits[j] = max(10.0 * spread, float(np.sqrt(noise[chosen, j].max())))
                 break
     rows = rows.informative(limits)
     known = rows.is_known
@@ -667,7 +659,7 @@ class _Search:
         with stage(self.model, f"starts and EM of {size} samples"):
             fit = self._fit(*self._first(size), K, mapped)
         while size < n:
-            size = n if n <= GROWTH * size else GROWTH * size
+            size = n if n <= 4 * size else 4 * size
             with stage(self.model, f"EM of {size} samples"):
                 fit = self._ascend(self.em, *self._first(size), fit.state, mapped)
         return fit
@@ -687,14 +679,14 @@ class _Search:
         """
         n = len(rows)
         fold = self.rng.permutation(n) % FOLDS
-        folds = range(FOLDS if n < MANY else 1)
+        folds = range(FOLDS if n < 1000 else 1)  # of many rows one fold is precise enough
         outside = np.concatenate([np.flatnonzero(fold == k) for k in folds])
         held_weight = None if weight is None else weight[outside]
         best, logs = 0, np.zeros(0)
         insides = [np.flatnonzero(fold != k) for k in folds]
         samples = [(rows[inside], None if weight is None else weight[inside]) for inside in insides]
         singles = [self._one(*sample, mapped) for sample in samples]
-        for K in range(1, min(MOST_COMPONENTS, min(map(len, insides)) // 2) + 1):
+        for K in range(1, min(5, min(map(len, insides)) // 2) + 1):
             parts, done = [], count(1)
             for k, sample, one in zip(folds, samples, singles, strict=True):
                 with stage(self.model, f"{K} components: fold", done, len(folds)):
@@ -726,7 +718,7 @@ class _Search:
         if K == 1:
             starts = [one.state]
         else:
-            few = slice(0, TRIAL_ROWS)
+            few = slice(0, 3000)  # starts are compared by 20 iterations on these
             trial_rows, trial_weight = rows[few], None if weight is None else weight[few]
             means, _ = one.state.mixture.moments(trial_rows.scaled(one.state.kappa), mapped)
             points = np.linalg.solve(np.linalg.cholesky(T), (means - one.state.mixture.means[0]).T).T
@@ -735,7 +727,7 @@ class _Search:
             self.em = replace(self.em, wide=T)
             starts = [_widened(start, one.state.mixture.means[0], T) for start in starts]
         if len(starts) > 1:
-            short = replace(self.em, max_iter=min(TRIAL, self.model.max_iter))
+            short = replace(self.em, max_iter=min(20, self.model.max_iter))
             trials = [self._ascend(short, trial_rows, trial_weight, start, mapped) for start in starts]
             # The first of equally good starts, independent of rounding errors.
             starts = [max(trials, key=lambda trial: round(trial.objective, 6)).state]
@@ -818,7 +810,7 @@ def _clusters(points: Array, K: int, rng: np.random.Generator) -> NDArray[np.int
         near = distances(centres).min(axis=1)
         total = near.sum()
         centres = np.vstack([centres, points[rng.choice(n, p=near / total if total > 0 else None)]])
-    for _ in range(LLOYD):
+    for _ in range(10):
         labels = distances(centres).argmin(axis=1)
         for k in range(K):
             if not np.any(labels == k):

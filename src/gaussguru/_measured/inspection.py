@@ -27,9 +27,6 @@ from gaussguru._utils.checks import check_choice, check_count
 from gaussguru._utils.frames import as_numbers, column_names, column_values, like, put_column, take_rows
 from gaussguru._utils.linalg import Array
 
-METHODS = ("unmeasured", "permutation")
-SCORINGS = ("log_loss", "accuracy")
-
 
 class FeatureImportance(NamedTuple):
     """How much worse predictions are without each feature.
@@ -117,8 +114,8 @@ def feature_importance(
     -------
     FeatureImportance
     """
-    check_choice("method", method, METHODS)
-    check_choice("scoring", scoring, SCORINGS)
+    check_choice("method", method, ("unmeasured", "permutation"))
+    check_choice("scoring", scoring, ("log_loss", "accuracy"))
     check_count("n_repeats", n_repeats)
     samples = _in_memory(model, X, X_err)
     n, d = samples.shape

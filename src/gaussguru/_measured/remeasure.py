@@ -35,11 +35,6 @@ from gaussguru._utils.linalg import EPS, Array, Index
 LARGER = 1e-6
 # New readings of a sample that are drawn for the gain of a pool.
 READINGS = 16
-# A pool may expect too little where new readings resolve more of the features than those of training did, by so much.
-BEYOND = 0.2
-# Points over which the gain of a mixture is averaged, for each component, and how far they reach in standard
-# deviations: the step of 0.09 leaves an error of its square where the prediction changes, 1e-4 of a probability.
-N_POINTS, REACH = 128, 6.0
 
 
 def remeasure_gain(model: Any, X: Any, X_err: Any = None, new_err: Any = 0.0, *, per_feature: bool = False) -> Array:
@@ -157,7 +152,7 @@ def _check_deviations(now: Array, then: Array) -> None:
 
 
 def _warn_beyond_training(model: Any, X: Any, new_err: Any) -> None:
-    """Warn if new readings resolve more of the features of a pool than those of training did, by more than BEYOND.
+    """Warn if new readings resolve more of the features of a pool than those of training did, by more than 0.2.
 
     Populations of the classes alone know how sure to be of exact samples.
     """
@@ -165,7 +160,7 @@ def _warn_beyond_training(model: Any, X: Any, new_err: Any) -> None:
     values, errors = split_errors(then)
     resolved = float(np.mean(pool.population_.reliability(as_numbers(values, "X"), errors)))
     known = float(np.mean(pool.reliability_))
-    if pool.model != "population" and resolved - known > BEYOND:
+    if pool.model != "population" and resolved - known > 0.2:
         warnings.warn(
             f"new readings resolve {resolved:.0%} of the variance of the features, those of training {known:.0%}: a "
             "pool is less sure of such samples than it could be, and the gains are too small, perhaps by half",
@@ -348,10 +343,12 @@ def _mixture_gain(weights: Array, means: Array, before: Array, after: Array, ove
         variance = 1.0 / np.einsum("ik,ik->i", weights, np.where(weights > 0, information, 0.0))[:, np.newaxis]
     gain = np.zeros(len(means))
     informed = np.flatnonzero(np.isfinite(variance[:, 0]))
-    z = np.linspace(-REACH, REACH, N_POINTS)
+    # Points for each component: the step of 0.09 leaves an error of its square where the prediction changes, 1e-4 of a
+    # probability.
+    z = np.linspace(-6.0, 6.0, 128)
     share = np.exp(-0.5 * z**2)
     share /= share.sum()
-    for block in row_blocks(len(informed), means.shape[1] ** 2 * N_POINTS):
+    for block in row_blocks(len(informed), means.shape[1] ** 2 * len(z)):
         rows = informed[block]
         q, m, v, r = weights[rows], means[rows], before[rows], variance[rows]
         spread = np.sqrt(v + r)

@@ -26,7 +26,6 @@ from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import EPS, Array, Index, graded_roots
 from gaussguru.noise import Isotropic
 
-METHODS = ("auto", "holdout", "pac-bayes", "sigma")
 # Lengths of the classifiers of the PAC-Bayes bound, whose noise is 1; each of them costs confidence.
 LENGTHS = 2.0 ** np.arange(0.0, 10.5, 0.5)
 
@@ -136,7 +135,7 @@ def risk_bound(
     >>> found.method, found.empirical < found.bound < 0.5
     ('sigma', True)
     """
-    check_choice("method", method, METHODS)
+    check_choice("method", method, ("auto", "holdout", "pac-bayes", "sigma"))
     if not 0 < check_real("confidence", confidence) < 1:
         raise ParameterError("confidence", f"must be between 0 and 1; got {confidence!r}")
     check_is_fitted(model)

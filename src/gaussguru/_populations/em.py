@@ -19,8 +19,6 @@ from gaussguru._utils.linalg import SAME, Array, Index, diagonal
 
 # A component with less than this fraction of the weight is not moved: its sums are rounding errors.
 EMPTY = 1e-12
-# The wide component has at least and at most this many times the covariance of a single Gaussian.
-WIDE = (4.0, 1e4)
 
 
 @dataclass(frozen=True)
@@ -216,10 +214,10 @@ class Em:
         return np.asarray(kappa * np.sqrt(np.maximum(ratio, 1e-12)))
 
     def widened(self, moment: Array) -> Array:
-        """Return the multiple of the wide covariance with the highest likelihood for a second moment."""
+        """Return the multiple of the wide covariance, of 4 to 1e4, with the highest likelihood for a second moment."""
         assert self.wide is not None
         factor = float(np.trace(np.linalg.solve(self.wide, moment))) / len(moment)
-        return np.asarray(self.wide * min(max(factor, WIDE[0]), WIDE[1]))
+        return np.asarray(self.wide * min(max(factor, 4.0), 1e4))
 
     def _extrapolated(self, past: list[tuple[Array, Array]], state: EmState, after: EmState) -> EmState | None:
         """Return the point extrapolated from the last points and their images (Anderson mixing), or None."""

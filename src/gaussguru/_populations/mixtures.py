@@ -502,10 +502,6 @@ def _products(F: Array) -> Array:
     return np.asarray((F[:, :, np.newaxis] * F[:, np.newaxis, :]).reshape(len(F), -1))
 
 
-# Most rounds over the limits of a sample, and the change, in standard deviations, at which they stop.
-SWEEPS, SETTLED = 50, 1e-9
-
-
 def _within_limits(means: Array, covariances: Array, rows: Readings) -> tuple[Array, Limited]:
     """Return the log probabilities that Gaussians are within limits, and the moments of the truncated Gaussians.
 
@@ -525,7 +521,7 @@ def _within_limits(means: Array, covariances: Array, rows: Readings) -> tuple[Ar
     taus, nus, ratios, noise = np.zeros((4, *means.shape))
     total = np.zeros(len(means))
     moving = np.arange(len(means))
-    for _ in range(SWEEPS):
+    for _ in range(50):
         before = means[moving], np.einsum("ijj->ij", covariances[moving])
         for j in np.flatnonzero(rows.sides[moving].any(axis=0)):
             i = moving[rows.sides[moving, j] != 0]
@@ -549,8 +545,9 @@ def _within_limits(means: Array, covariances: Array, rows: Readings) -> tuple[Ar
             means[i] += along * (new_e - e)[:, np.newaxis]
             covariances[i] += along[:, :, np.newaxis] * along[:, np.newaxis, :] * (new_v - v)[:, np.newaxis, np.newaxis]
         after = np.einsum("ijj->ij", covariances[moving])
-        far = np.square(means[moving] - before[0]) > SETTLED**2 * after
-        far |= np.abs(after - before[1]) > SETTLED * after
+        settled = 1e-9  # the change, in standard deviations, at which the rounds over the limits stop
+        far = np.square(means[moving] - before[0]) > settled**2 * after
+        far |= np.abs(after - before[1]) > settled * after
         moving = moving[far.any(axis=1) & (np.count_nonzero(rows.sides[moving], axis=1) > 1)]
         if not len(moving):
             break

@@ -47,10 +47,6 @@ class Samples(NamedTuple):
         return signed_weights(self.labels, self.weights)
 
 
-_DTYPES = (np.float64, np.float32)
-_ARRAY_OPTIONS: dict[str, Any] = {"accept_sparse": "csr", "dtype": list(_DTYPES), "order": "C"}
-
-
 def warn_of_error_columns(X: Any) -> None:
     """Warn if columns of a DataFrame are named as the errors of others: they would be features."""
     names = column_names(X)
@@ -82,7 +78,8 @@ def check_features(X: Any, *, estimator: Any = None, reset: bool = False, lazy: 
         raise ValueError(f"X must hold numbers; got strings (dtype {X.dtype})")
     size = X.nnz if sp.issparse(X) else np.size(X) if hasattr(X, "shape") else 0
     # NaN and infinity in much data are found by the first pass of the solver.
-    options = {**_ARRAY_OPTIONS, "ensure_all_finite": not (lazy and size > MANY_VALUES)}
+    options: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
+    options["ensure_all_finite"] = not (lazy and size > MANY_VALUES)
     try:
         if estimator is None:
             X = check_array(X, input_name="X", **options)
@@ -101,7 +98,12 @@ def _is_plain(X: Any, estimator: Any, *, reset: bool) -> bool:
     Its own checks take 0.07 ms, an eighth of a small fit. These accept finite arrays of floats that are not large;
     everything else, and every message, is left to scikit-learn.
     """
-    if type(X) is not np.ndarray or X.dtype not in _DTYPES or X.ndim != 2 or not 0 < X.size <= MANY_VALUES:
+    if (
+        type(X) is not np.ndarray
+        or X.dtype not in (np.float64, np.float32)
+        or X.ndim != 2
+        or not 0 < X.size <= MANY_VALUES
+    ):
         return False
     known = {} if estimator is None else estimator.__dict__
     if "feature_names_in_" in known or not (estimator is None or reset or known.get("n_features_in_") == X.shape[1]):

@@ -8,9 +8,6 @@ from typing import Any
 
 import numpy as np
 
-# Below, quotients of slacks and noise overflow.
-LEAST_SIGMA = 1e-290
-
 
 class ParameterError(ValueError):
     """A parameter has a value that it may not have: its name, and the words of the message that follow it."""
@@ -59,8 +56,8 @@ def check_jobs(name: str, n_jobs: Any) -> int | None:
 def check_sigma(name: str, value: Any) -> float:
     """Return a noise level: 0, or a number by which slacks can be divided."""
     sigma = check_real(name, value, inclusive=True)
-    if 0 < sigma < LEAST_SIGMA:
-        raise ParameterError(name, f"must be at least {LEAST_SIGMA:g}, or slacks divided by it overflow; got {sigma:g}")
+    if 0 < sigma < 1e-290:
+        raise ParameterError(name, f"must be at least 1e-290, or slacks divided by it overflow; got {sigma:g}")
     return sigma
 
 

@@ -140,7 +140,7 @@ class Subsample(NamedTuple):
 def drawn(parts: Blocks, n_samples: int | None = None, random_state: int = 0) -> Subsample:
     """Draw samples of parts, as :func:`subsample` does; two passes."""
     counts = parts.collected(_label_counts)
-    classes = np.unique(np.concatenate([labels for labels, _, _ in counts if len(labels)] or [[]]))
+    classes = np.unique(np.concatenate([labels for labels, _, _ in counts if len(labels)] or [np.zeros(0)]))
     table = np.zeros((len(counts), len(classes)), dtype=np.int64)
     for row, (labels, n_each, _) in zip(table, counts, strict=True):
         row[np.searchsorted(classes, labels)] = n_each

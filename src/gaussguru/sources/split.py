@@ -12,9 +12,6 @@ from gaussguru._utils.frames import take_rows
 from gaussguru.sources.arrays import row_slices
 from gaussguru.sources.base import Derived, Fields, needed
 
-# Parts kept in memory while their pieces are read: one for each of a few threads.
-HELD = 4
-
 
 @dataclass(frozen=True)
 class SplitSource(Derived):
@@ -71,7 +68,7 @@ class _Recent:
         """Return a part."""
         with self._lock:
             part_lock, part = self._held.setdefault(number, (Lock(), []))
-            while len(self._held) > HELD:
+            while len(self._held) > 4:  # one for each of a few threads
                 self._held.popitem(last=False)
         with part_lock:
             if not part:
