@@ -81,7 +81,7 @@ class Settings(CleanExit):
 class OrUnchanged:
     """An estimator that a fit which raises, or is interrupted, leaves as it was."""
 
-    def _or_unchanged(self, train: Callable[..., Self], *data: Any) -> Self:
+    def _or_unchanged(self, train: Callable[..., Self], *data: object) -> Self:
         before = self.__dict__.copy()
         try:
             # A fit changes NumPy's error state, part of the context, and scikit-learn's settings for a while: an
@@ -97,7 +97,7 @@ class Classifier(OrUnchanged, ClassifierMixin, BaseEstimator):
     """A classifier with ``decision_function``; predictions from samples or sources."""
 
     @by_parts
-    def predict(self, X: Any, X_err: Any = None) -> NDArray[Any]:
+    def predict(self, X: object, X_err: object = None) -> NDArray[Any]:
         """Return the class of every sample: the one with the best score.
 
         Parameters
@@ -114,7 +114,7 @@ class Classifier(OrUnchanged, ClassifierMixin, BaseEstimator):
         labels: NDArray[Any] = self.classes_[best]
         return labels
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> float:
+    def score(self, X: object, y: object, sample_weight: object = None, X_err: object = None) -> float:
         """Return the accuracy of the predictions.
 
         For the expected accuracy when noise is added to X, see :func:`gaussguru.robustness.expected_accuracy`.
@@ -154,7 +154,7 @@ class LinearScores:
     intercept_: Array
 
     @by_parts
-    def decision_function(self, X: Any, X_err: Any = None) -> Array:
+    def decision_function(self, X: object, X_err: object = None) -> Array:
         """Return ``w.x + b`` for every sample, positive for the second class; with more than two, one score for each.
 
         Parameters
@@ -173,7 +173,7 @@ class LinearScores:
         return self._scores(X)
 
     @by_parts
-    def margin_and_spread(self, X: Any, X_err: Any = None) -> tuple[Array, Array]:
+    def margin_and_spread(self, X: Any, X_err: object = None) -> tuple[Array, Array]:
         """Return the scores of every sample and their standard deviations under its error bars.
 
         ::
@@ -202,7 +202,7 @@ class LinearScores:
             spread = np.sqrt(np.maximum(variances, 0.0))
         return (margin[:, 0], spread[:, 0]) if len(self.coef_) == 1 else (margin, spread)
 
-    def _score_moments(self, X: Any, X_err: Any = None, *, rooted: bool = False) -> tuple[Array, Array, Array]:
+    def _score_moments(self, X: object, X_err: object = None, *, rooted: bool = False) -> tuple[Array, Array, Array]:
         """Return the distribution of the scores of every sample under its error bars, a mixture of Gaussians.
 
         Weights of shape (n_samples, n_components), means (..., n_scores) and covariances (..., n_scores, n_scores), or
@@ -212,13 +212,13 @@ class LinearScores:
         X, X_err = self._measured(X, X_err)
         return score_mixtures(self.coef_, self.intercept_, X, X_err, components, n_jobs=self.n_jobs, rooted=rooted)
 
-    def _measured(self, X: Any, X_err: Any = None) -> tuple[Any, Any]:
+    def _measured(self, X: object, X_err: object = None) -> tuple[Any, Any]:
         """Return samples and error bars, checked."""
         check_is_fitted(self)
         X, X_err = split_errors(X, X_err)
         return check_features(X, estimator=self), X_err
 
-    def _scores(self, X: Any) -> Array:
+    def _scores(self, X: object) -> Array:
         scores = _scores_of(self.coef_, self.intercept_, X, self.n_jobs)
         return scores[:, 0] if len(self.coef_) == 1 else scores
 
@@ -227,7 +227,7 @@ def score_mixtures(
     coef: Array,
     intercept: Array,
     X: Any,
-    X_err: Any,
+    X_err: object,
     components: Any,
     *,
     n_jobs: int | None = 1,
@@ -245,7 +245,7 @@ def score_mixtures(
     return np.ones((n, 1)), means, noise[:, np.newaxis]
 
 
-def _scores_of(coef: Array, intercept: Array, X: Any, n_jobs: int | None) -> Array:
+def _scores_of(coef: Array, intercept: Array, X: object, n_jobs: int | None) -> Array:
     """Return ``X W' + b``, (n_samples, n_scores)."""
     with block_map(X, n_jobs, len(coef)) as mapped:
         scores = linear_scores(X, coef, mapped)
@@ -264,12 +264,12 @@ class ByProbability:
     __metadata_request__predict_log_proba: ClassVar = {"X_err": True}
     __metadata_request__score: ClassVar = {"X_err": True}
 
-    def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
+    def predict_log_proba(self, X: object, X_err: object = None) -> Array:
         """Return the logarithms of the probabilities."""
         raise NotImplementedError
 
     @by_parts
-    def predict_proba(self, X: Any, X_err: Any = None) -> Array:
+    def predict_proba(self, X: object, X_err: object = None) -> Array:
         """Return the probability of each class, given the measured values and their error bars.
 
         For samples with error bars and more than three classes, one direction of the noise is integrated exactly and
@@ -288,7 +288,7 @@ class ByProbability:
         return np.exp(self.predict_log_proba(X, X_err))
 
     @by_parts
-    def predict(self, X: Any, X_err: Any = None) -> NDArray[Any]:
+    def predict(self, X: object, X_err: object = None) -> NDArray[Any]:
         """Return the class with the highest probability.
 
         Parameters
@@ -305,7 +305,7 @@ class ByProbability:
         labels: NDArray[Any] = self.classes_[best]
         return labels
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> float:
+    def score(self, X: object, y: object, sample_weight: object = None, X_err: object = None) -> float:
         """Return the accuracy of the predictions.
 
         Parameters
@@ -347,7 +347,7 @@ class FillsGaps:
             return X, X_err, population
         return *population.fill(table, X_err, correlated=self._keeps_correlations), population
 
-    def _measured(self, X: Any, X_err: Any = None) -> tuple[Any, Any]:
+    def _measured(self, X: object, X_err: object = None) -> tuple[Any, Any]:
         """Return samples and error bars without gaps, filled by the population of the fit."""
         check_is_fitted(self)
         X, X_err = split_errors(X, X_err)
@@ -363,7 +363,7 @@ class FillsGaps:
                 "exact ones), here and in fit: it is replaced by what the measured values of the sample let expect"
             ) from None
 
-    def _filled(self, X: Any, X_err: Any) -> tuple[Any, Any]:
+    def _filled(self, X: object, X_err: object) -> tuple[Any, Any]:
         if sp.issparse(X):
             raise ValueError("X_err has infinite errors, for what was not measured: that needs a dense X")
         population = getattr(self, "population_", None)
@@ -398,14 +398,14 @@ class GuruEstimator(Classifier):
     }
 
     @abstractmethod
-    def _noisy_scores(self, X: Any, X_err: Any) -> tuple[Array, Any]:
+    def _noisy_scores(self, X: object, X_err: object) -> tuple[Array, Any]:
         """Return the scores, and their standard deviation under noise, of which a sample may have its own.
 
         Of more than two classes it is the root of half the mean variance of the differences of two scores.
         """
 
     @by_parts
-    def predict_proba(self, X: Any, X_err: Any = None) -> Array:
+    def predict_proba(self, X: object, X_err: object = None) -> Array:
         """Return the probability of each class when the features carry noise.
 
         They account for the noise of the model and the error bars of the sample, but not for the overlap of the
@@ -437,7 +437,7 @@ class GuruEstimator(Classifier):
         return noise_probabilities(*self._noisy_scores(X, X_err))
 
     @by_parts
-    def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
+    def predict_log_proba(self, X: object, X_err: object = None) -> Array:
         """Return the logarithms of :meth:`predict_proba`, accurate even if the probability underflows.
 
         Parameters
@@ -569,7 +569,7 @@ def with_advice(problem: str, advice: Mapping[str, str], names: Mapping[str, str
     return f"{problem}: {advised}" if advised else problem
 
 
-def check_errors_given(estimator: Any, X_err: Any) -> None:
+def check_errors_given(estimator: BaseEstimator, X_err: object) -> None:
     """Raise if samples come without error bars to a classifier that was fitted with them."""
     if estimator.has_errors_ and X_err is None:
         raise ValueError(
@@ -579,7 +579,7 @@ def check_errors_given(estimator: Any, X_err: Any) -> None:
         )
 
 
-def seed_of(random_state: Any) -> int:
+def seed_of(random_state: object) -> int:
     """Return the seed of a solver: 0 where none is asked for."""
     if random_state is None:
         return 0

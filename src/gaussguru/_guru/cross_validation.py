@@ -79,10 +79,10 @@ class GuruClassifierCV(GuruClassifier):
 
     def __init__(
         self,
-        sigmas: Any = 20,
+        sigmas: object = 20,
         *,
-        cv: Any = None,
-        scoring: Any = None,
+        cv: object = None,
+        scoring: object = None,
         noise: str = "isotropic",
         loss: str | Loss = "gaussian",
         l2: float = 0.0,
@@ -91,7 +91,7 @@ class GuruClassifierCV(GuruClassifier):
         solver: str = "newton",
         tol: float = 1e-6,
         max_iter: int = 500,
-        random_state: Any = None,
+        random_state: object = None,
         n_jobs: int | None = None,
         verbose: int = 0,
         eta0: float | None = None,
@@ -124,7 +124,7 @@ class GuruClassifierCV(GuruClassifier):
         """Not available: sigma is chosen with all samples at once."""
         raise AttributeError("GuruClassifierCV has no partial_fit: it needs all samples at once; use GuruClassifier")
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None, **params: Any) -> Self:
+    def fit(self, X: object, y: object, sample_weight: object = None, X_err: object = None, **params: Any) -> Self:
         """Choose sigma by cross-validation, then fit the model to all samples.
 
         A fit that raises, or that is interrupted, leaves the estimator as it was.
@@ -163,7 +163,7 @@ class GuruClassifierCV(GuruClassifier):
         with stage(self, "fit of all samples"):
             return self._adopted(model.fit(source, y, sample_weight, X_err))
 
-    def _choose(self, X: Any, y: Any, sample_weight: Any, X_err: Any, params: dict[str, Any]) -> Self:
+    def _choose(self, X: object, y: object, sample_weight: object, X_err: object, params: dict[str, Any]) -> Self:
         """Choose sigma, and fit the model to all samples in memory."""
         model, samples, labels, X_err, population = self._chosen(X, y, sample_weight, X_err, params)
         # The classifier itself is one more fit, with the warnings of any fit.
@@ -179,7 +179,7 @@ class GuruClassifierCV(GuruClassifier):
         return self
 
     def _chosen(
-        self, X: Any, y: Any, sample_weight: Any, X_err: Any, params: dict[str, Any]
+        self, X: object, y: object, sample_weight: object, X_err: object, params: dict[str, Any]
     ) -> tuple[GuruClassifier, Samples, Any, Any, Any]:
         """Return the model at the level chosen, not fitted, and the samples: filled in, labelled, with their errors."""
         check_jobs("n_jobs", self.n_jobs)
@@ -239,7 +239,7 @@ class GuruClassifierCV(GuruClassifier):
     def _scorer(self) -> Any:
         return get_scorer("accuracy" if self.scoring is None else self.scoring)
 
-    def _routed(self, weights: Array | None, X_err: Any, params: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    def _routed(self, weights: Array | None, X_err: object, params: dict[str, Any]) -> tuple[dict[str, Any], ...]:
         """Return the metadata of the splitter and of the scorer."""
         given = {"sample_weight": weights, "X_err": X_err}
         given = {name: value for name, value in given.items() if value is not None} | params
@@ -260,7 +260,7 @@ class GuruClassifierCV(GuruClassifier):
                 "decides whether they go to the splitter or to the scorer"
             )
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None, **params: Any) -> float:
+    def score(self, X: object, y: object, sample_weight: object = None, X_err: object = None, **params: Any) -> float:
         """Return the score defined by ``scoring``.
 
         Parameters

@@ -187,7 +187,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         self,
         sigma: float = 1.0,
         *,
-        kernel: Any = "rbf",
+        kernel: str | Callable[..., Any] = "rbf",
         gamma: str | float = "scale",
         degree: float = 3,
         coef0: float = 1,
@@ -202,7 +202,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         tol: float = 1e-6,
         max_iter: int = 500,
         warm_start: bool = False,
-        random_state: Any = None,
+        random_state: object = None,
         n_jobs: int | None = None,
         verbose: int = 0,
         eta0: float | None = None,
@@ -232,7 +232,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         self.average = average
         self.cache_size = cache_size
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Self:
+    def fit(self, X: object, y: object, sample_weight: object = None, X_err: object = None) -> Self:
         """Fit the model.
 
         A fit that raises, or that is interrupted, leaves the estimator as it was.
@@ -257,7 +257,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         """
         return self._or_unchanged(self._fit, X, y, sample_weight, X_err)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
+    def _fit(self, X: Any, y: object, sample_weight: object, X_err: object) -> Self:
         self._check_parameters()
         if self.sigma == 0:
             raise ParameterError("sigma", f"must be a finite number > 0; got {self.sigma!r}")
@@ -289,7 +289,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         if self.solver != "newton":
             raise ValueError(f"X_err with a kernel needs solver='newton'; got solver={self.solver!r}")
 
-    def _fit_measured(self, kernel: Kernel, samples: Samples, model: Objective, before: Any, X_err: Any) -> Self:
+    def _fit_measured(self, kernel: Kernel, samples: Samples, model: Objective, before: Any, X_err: object) -> Self:
         """Fit the linear problem on expected features of the kernel, with their errors."""
         # Rows of a class that lie together are read without a copy.
         order = np.argsort(samples.labels, kind="stable")
@@ -319,7 +319,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         space = exact_features(kernel, X[landmarks], mapped)[2]
         return LandmarkSpace(landmarks[space.landmarks], space.factor)
 
-    def _fit_matrix(self, kernel: Kernel, samples: Samples, model: Objective, before: Any) -> bool:
+    def _fit_matrix(self, kernel: Kernel, samples: Samples, model: Objective, before: object) -> bool:
         """Fit by products with the kernel matrix; return False where features of the kernel do better."""
         method = KERNEL_SOLVERS.get(self.solver)
         if method is None or (len(samples.classes) > 2 and not method.classes):
@@ -329,7 +329,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
             return True
         return self._grow(method.spanned(method.make(**self._settings())), kernel, samples, model, before)
 
-    def _fit_features(self, kernel: Kernel, samples: Samples, model: Objective, before: Any, dtype: Any) -> Self:
+    def _fit_features(self, kernel: Kernel, samples: Samples, model: Objective, before: Any, dtype: object) -> Self:
         """Fit the linear problem on features of the kernel."""
         with stage(self, "kernel"):
             Z, order, space = self._features(kernel, samples.X, dtype)
@@ -357,7 +357,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         self.alpha_ = alpha
         return posed, result
 
-    def _keep_features(self, kernel: Kernel, X: Any, space: LandmarkSpace, result: Result) -> bool:
+    def _keep_features(self, kernel: Kernel, X: object, space: LandmarkSpace, result: Result) -> bool:
         """Keep coefficients of samples for those of features; return whether the objective must be evaluated again."""
         coef = np.atleast_2d(result.coef)
         beta = space.coefficients(coef)
@@ -439,7 +439,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         coef[:, self.support_] = self.dual_coef_
         return coef, self.intercept_ if self.fit_intercept else np.zeros_like(self.intercept_)
 
-    def _features(self, kernel: Kernel, X: Any, dtype: Any) -> tuple[Array, Index, LandmarkSpace]:
+    def _features(self, kernel: Kernel, X: Any, dtype: object) -> tuple[Array, Index, LandmarkSpace]:
         """Return features of the samples, the order of the samples in them, and the space they are coordinates of."""
         n = X.shape[0]
         with block_map(np.broadcast_to(0.0, (n, n)), self.n_jobs) as mapped:
@@ -500,7 +500,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         return Kernel(self.kernel, params, _centre(X) if self.kernel in ("rbf", "laplacian") else None)
 
     @by_parts
-    def decision_function(self, X: Any, X_err: Any = None) -> Array:
+    def decision_function(self, X: object, X_err: object = None) -> Array:
         """Return ``sum_j beta_j kappa(x, x_j) + b`` for every sample; with more than two classes, one score for each.
 
         With error bars it is the expected score. It is computed in blocks of rows, with a few MB of memory beside the
@@ -521,7 +521,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         return np.asarray(scores[:, 0] if scores.shape[1] == 1 else scores)
 
     @by_parts
-    def margin_and_spread(self, X: Any, X_err: Any = None) -> tuple[Array, Array]:
+    def margin_and_spread(self, X: object, X_err: object = None) -> tuple[Array, Array]:
         """Return the expected scores of every sample, and their standard deviations under its error bars.
 
         The spread counts the error bars alone, not the noise of the model: it is 0 without any. Of X whose errors are
@@ -541,12 +541,12 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         spread = np.sqrt(np.maximum(variances, 0.0))
         return (margin[:, 0], spread[:, 0]) if margin.shape[1] == 1 else (margin, spread)
 
-    def _score_moments(self, X: Any, X_err: Any = None, *, rooted: bool = False) -> tuple[Array, Array, Array]:
+    def _score_moments(self, X: object, X_err: object = None, *, rooted: bool = False) -> tuple[Array, Array, Array]:
         """Return weights, means and covariances of the scores, or roots of these; one component."""
         scores, noise = self._moments(X, X_err, covariance_roots if rooted else np.asarray)
         return np.ones((len(scores), 1)), scores[:, np.newaxis], noise[:, np.newaxis]
 
-    def _moments(self, X: Any, X_err: Any, of: Callable[[Array], Array]) -> tuple[Array, Array]:
+    def _moments(self, X: Any, X_err: object, of: Callable[[Array], Array]) -> tuple[Array, Array]:
         """Return the scores of samples, and a function ``of`` their covariances under the error bars."""
         X, X_err = self._measured(X, X_err)
         if X_err is None:
@@ -559,7 +559,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
             scores, spreads = noisy_scores(*given, exact=self.spread == "exact", of=of)
         return scores + self.intercept_, spreads
 
-    def certificate(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Certificate:
+    def certificate(self, X: Any, y: object, sample_weight: object = None, X_err: object = None) -> Certificate:
         """Return the objective of the classifier on any data, and a lower bound on the minimum.
 
         The least is that of all ``w`` made of the samples ``X_fit_``.
@@ -615,7 +615,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         with block_map(np.broadcast_to(0.0, (X.shape[0], len(self.support_))), self.n_jobs) as mapped:
             return kernel_scores(self._kernel, X, points, self.dual_coef_, mapped)
 
-    def _noisy_scores(self, X: Any, X_err: Any) -> tuple[Array, Any]:
+    def _noisy_scores(self, X: object, X_err: object) -> tuple[Array, Any]:
         def of_differences(covariances: Array) -> Array:
             """Return half the mean variance of the differences of two scores; of a single score its variance."""
             n_scores, trace = covariances.shape[1], np.einsum("icc->i", covariances)

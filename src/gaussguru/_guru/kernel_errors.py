@@ -216,7 +216,7 @@ KINDS: dict[Any, Callable[[Kernel], Any]] = {
 }
 
 
-def check_kernel(kernel: Any, degree: float) -> None:
+def check_kernel(kernel: object, degree: float) -> None:
     """Raise if the mean of a kernel under noise has no closed form here."""
     name = "a callable" if callable(kernel) else repr(kernel)
     if callable(kernel) or kernel not in KINDS:
@@ -545,7 +545,7 @@ def noisy_scores(
     kernel: Kernel,
     X: Any,
     errors: Errors,
-    points: Any,
+    points: object,
     coef: Array,
     mapped: BlockMap = map,
     *,

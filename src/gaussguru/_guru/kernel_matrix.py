@@ -60,7 +60,7 @@ class Kernel:
             return self.params["coef0"] >= 0 and float(self.params["degree"]).is_integer()
         return self.name in ("linear", "rbf", "laplacian", "chi2", "cosine")
 
-    def __call__(self, A: Any, B: Any) -> Array:
+    def __call__(self, A: object, B: object) -> Array:
         """Return the matrix of values between samples A and samples B, the latter from :meth:`take`."""
         with np.errstate(invalid="ignore", over="ignore"):  # checked below
             values: Array = self._values(A, B).astype(np.float64, copy=False)

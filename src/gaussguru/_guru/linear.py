@@ -5,7 +5,8 @@ from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
 from sklearn.utils import assert_all_finite
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -32,7 +33,7 @@ from gaussguru.sources.base import Fields, Source
 from gaussguru.sources.reading import Opened, Reading, as_source
 
 
-def _is_stochastic(estimator: Any) -> bool:
+def _is_stochastic(estimator: BaseEstimator) -> bool:
     """Say whether there is a partial_fit."""
     if estimator.solver not in ("sgd", "sgd2"):
         raise AttributeError(f"partial_fit needs solver='sgd' or 'sgd2'; got solver={estimator.solver!r}")
@@ -172,7 +173,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         self,
         sigma: float = 1.0,
         *,
-        noise: Any = "isotropic",
+        noise: str | ArrayLike = "isotropic",
         loss: str | Loss = "gaussian",
         l2: float = 0.0,
         fit_intercept: bool = True,
@@ -181,7 +182,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         tol: float = 1e-6,
         max_iter: int = 500,
         warm_start: bool = False,
-        random_state: Any = None,
+        random_state: object = None,
         n_jobs: int | None = None,
         verbose: int = 0,
         eta0: float | None = None,
@@ -325,7 +326,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         """Whether the solver takes errors that are correlated."""
         return self._method.exact
 
-    def _threads(self, samples: Samples, model: Objective, X_err: Any = None) -> AbstractContextManager[BlockMap]:
+    def _threads(self, samples: Samples, model: Objective, X_err: object = None) -> AbstractContextManager[BlockMap]:
         """Return a context whose value maps blocks of rows."""
         width = samples.width if X_err is None else 2 * samples.width
         # Noise with kinks takes hundreds of small factors, which threads of BLAS would make slower (measured: twice).
@@ -333,14 +334,14 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         many_small = model.noise is not None and not model.noise.smooth and samples.X.shape[1] >= 64
         return block_map(samples.X, self.n_jobs, width, single_blas=many_small)
 
-    def _errors(self, samples: Samples, X_err: Any, mapped: BlockMap) -> Errors | None:
+    def _errors(self, samples: Samples, X_err: object, mapped: BlockMap) -> Errors | None:
         """Return error bars, checked, of samples without gaps."""
         if X_err is None:
             return None
         assert_all_finite(samples.X, input_name="X")
         return check_errors(X_err, samples.X, mapped)
 
-    def _resolved(self, samples: Samples, X_err: Any = None) -> Objective:
+    def _resolved(self, samples: Samples, X_err: object = None) -> Objective:
         """Return the model, checked against the features, the number of classes, the errors and the solver."""
         if self.sigma == 0 and X_err is None and self.l2 == 0:
             raise ValueError(f"sigma must be > 0 where there is neither X_err nor l2; got {self.sigma!r}")
@@ -359,7 +360,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
             )
         return Objective(resolve_loss(self.loss), noise if self.sigma else None, float(self.l2), self.fit_intercept)
 
-    def _partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any, X_err: Any) -> Self:
+    def _partial_fit(self, X: object, y: object, classes: object, sample_weight: object, X_err: object) -> Self:
         self._check_parameters()
         X, X_err = split_errors(X, X_err)
         if self.class_weight == "balanced":
@@ -391,7 +392,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
             self.__dict__.pop(name, None)  # of a fit before: no longer true
         return self
 
-    def _partial_fit_source(self, source: Source, fields: Fields, classes: Any) -> Self:
+    def _partial_fit_source(self, source: Source, fields: Fields, classes: object) -> Self:
         """Make one step on each sample of a source, part by part in their order."""
         reading = Reading(source, fields, names_of(self), 1)
         with reading.pool, reading.session as session:
@@ -405,7 +406,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         note_features(self, self.coef_.shape[1], names)
         return self
 
-    def certificate(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Certificate:
+    def certificate(self, X: object, y: object, sample_weight: object = None, X_err: object = None) -> Certificate:
         """Return the objective of the classifier on any data, and a lower bound on the minimum.
 
         Parameters
@@ -475,7 +476,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         weighted = np.zeros_like(self.coef_) if noise is None else noise.metric(self.coef_)
         return np.asarray(weighted @ self.coef_.T)
 
-    def _noisy_scores(self, X: Any, X_err: Any) -> tuple[Array, Any]:
+    def _noisy_scores(self, X: object, X_err: object) -> tuple[Array, Any]:
         X, X_err = self._measured(X, X_err)
         if len(self.coef_) == 1:
             spread: Any = self._scale()
@@ -493,7 +494,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
 
 
 def sigma_max(
-    X: Any, y: Any, sample_weight: Any = None, *, noise: Any = "isotropic", loss: str | Loss = "gaussian"
+    X: Any, y: Any, sample_weight: Any = None, *, noise: str | ArrayLike = "isotropic", loss: str | Loss = "gaussian"
 ) -> float:
     """Return a noise level above which the optimal classifier with an intercept ignores the features.
 

@@ -191,7 +191,7 @@ def winners(scores: Array) -> NDArray[np.intp]:
     return best
 
 
-def noise_probabilities(scores: Array, spread: Any) -> Array:
+def noise_probabilities(scores: Array, spread: object) -> Array:
     """Return the probability of each class when independent noise of this standard deviation is added to the scores.
 
     The class with the highest score has the highest probability, even if two are equal to rounding. Without noise it is
@@ -213,7 +213,7 @@ def noise_probabilities(scores: Array, spread: Any) -> Array:
     return _agreeing(np.exp(_many_log_probabilities(scores, spread)), scores)
 
 
-def noise_log_probabilities(scores: Array, spread: Any) -> Array:
+def noise_log_probabilities(scores: Array, spread: object) -> Array:
     """Return the logarithms of :func:`noise_probabilities`, accurate even if these underflow."""
     if scores.ndim == 1:
         z = standardise(scores, spread)
@@ -534,7 +534,7 @@ def _on_top(heights: Array, slopes: Array) -> Array:
     return np.asarray(np.maximum(ndtr(high) - ndtr(low), 0.0))
 
 
-def expected_score(probabilities: Array, classes: NDArray[Any], y: Any, sample_weight: Any = None) -> float:
+def expected_score(probabilities: Array, classes: NDArray[Any], y: object, sample_weight: object = None) -> float:
     """Return the mean probability of the labels ``y``; labels that are not among ``classes`` count 0."""
     labels, known = places(classes, y, len(probabilities))
     hits = np.where(known, probabilities[np.arange(len(labels)), labels], 0.0)

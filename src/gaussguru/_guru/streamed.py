@@ -108,7 +108,7 @@ class Streamed(NamedTuple):
         shape = np.broadcast_to(np.float32(0), (1, self.n_features))
         return Samples(shape, self.classes, np.zeros(1, dtype=bool), None)
 
-    def posed(self, class_weight: Any, model: Objective) -> Posed:
+    def posed(self, class_weight: object, model: Objective) -> Posed:
         """Return the problem of the samples."""
         overview = self.overview
         factors = np.array(class_factors(class_weight, self.classes, overview.totals.tolist()))
@@ -119,7 +119,7 @@ class Streamed(NamedTuple):
         rows = self._rows(order, s * factors[order])
         return pose_rows(rows, model, self.units._replace(s=s, order=order if C > 2 else None))
 
-    def rows(self, class_weight: Any) -> StreamedRows:
+    def rows(self, class_weight: object) -> StreamedRows:
         """Return the samples with their weights times those of their classes."""
         factors = np.array(class_factors(class_weight, self.classes, self.overview.totals.tolist()))
         return self._rows(np.arange(len(self.classes)), factors)
@@ -134,7 +134,7 @@ class Streamed(NamedTuple):
 def surveyed(
     opened: Opened,
     *,
-    class_weight: Any = None,
+    class_weight: object = None,
     centred: bool = True,
     exact: bool = False,
     draws: bool = False,
@@ -351,7 +351,7 @@ def check_classes(overview: Overview) -> None:
             raise ValueError(f"sample_weight must leave every class; class {label!r} has no sample of positive weight")
 
 
-def note_features(estimator: Any, n_features: int, names: list[str] | None) -> None:
+def note_features(estimator: BaseEstimator, n_features: int, names: list[str] | None) -> None:
     """Keep number and names of the features, as scikit-learn does."""
     estimator.n_features_in_ = n_features
     estimator.__dict__.pop("feature_names_in_", None)
@@ -366,7 +366,7 @@ def by_parts(method: Method) -> Method:
     """Make a method of X and X_err accept sources: Dask collections return Dask arrays, others arrays."""
 
     @wraps(method)
-    def either(self: Any, X: Any, X_err: Any = None) -> Any:
+    def either(self: Any, X: object, X_err: object = None) -> Any:
         source = as_source(X)
         if source is None:
             return method(self, X, X_err)
@@ -382,13 +382,13 @@ def by_parts(method: Method) -> Method:
     return cast(Method, either)
 
 
-def names_of(model: Any) -> list[str] | None:
+def names_of(model: BaseEstimator) -> list[str] | None:
     """Return the names of the features that a model was fitted to, if they have any."""
     names = getattr(model, "feature_names_in_", None)
     return None if names is None else list(names)
 
 
-def light(model: Any) -> Any:
+def light(model: BaseEstimator) -> Any:
     """Return a copy of a fitted model without feature names and attributes that predictions do not need."""
     bare = copy.copy(model)
     for name in ("feature_names_in_", *getattr(model, "_of_training", ())):
@@ -399,7 +399,7 @@ def light(model: Any) -> Any:
     return bare
 
 
-def _applied(method: Callable[..., Any], model: Any, part: Part) -> Any:
+def _applied(method: Callable[..., Any], model: BaseEstimator, part: Part) -> Any:
     if not part.X.shape[0]:
         result = _sample(method, model, part.X_err)
         return tuple(each[:0] for each in result) if isinstance(result, tuple) else result[:0]
@@ -409,7 +409,7 @@ def _applied(method: Callable[..., Any], model: Any, part: Part) -> Any:
         raise ValueError(f"partition {part.number}: {error}") from error
 
 
-def _sample(method: Callable[..., Any], model: Any, X_err: Any) -> Any:
+def _sample(method: Callable[..., Any], model: BaseEstimator, X_err: object) -> Any:
     """Return the result of a method for two samples, with error bars if there are any: its type and shape."""
     zeros = np.zeros((2, model.n_features_in_))
     return method(light(model), zeros, None if X_err is None else zeros)
@@ -439,12 +439,12 @@ def _lazily(function: Callable[..., Any], source: Source, fields: Fields, names:
     return collection(sample, lambda part: part)
 
 
-def takes_sources(estimator: Any) -> bool:
+def takes_sources(estimator: BaseEstimator) -> bool:
     """Return whether ``fit`` of an estimator reads sources, all of their rows."""
     return bool(getattr(type(estimator), "_takes_sources", False))
 
 
-def mean_over(model: Any, source: Source, fields: Fields, numbers: Callable[[Any, Part], Any]) -> Any:
+def mean_over(model: BaseEstimator, source: Source, fields: Fields, numbers: Callable[[Any, Part], Any]) -> Any:
     """Return the weighted mean over the samples of a source of a function of a fitted model and a part.
 
     The function returns a number, or an array, for each sample; it is not called for an empty part.
@@ -459,7 +459,7 @@ def mean_over(model: Any, source: Source, fields: Fields, numbers: Callable[[Any
     return sum(part[0] for part in sums) / sum(part[1] for part in sums)
 
 
-def _weighted(part: Part, model: Any, numbers: Callable[[Any, Part], Any]) -> tuple[Any, float] | None:
+def _weighted(part: Part, model: BaseEstimator, numbers: Callable[[Any, Part], Any]) -> tuple[Any, float] | None:
     n = part.X.shape[0]
     if not n:
         return None
@@ -482,12 +482,12 @@ def _class_totals(part: Part, classes: NDArray[Any]) -> Array:
     return np.bincount(labels, part.weight, len(classes)).astype(np.float64)
 
 
-def accuracy(model: Any, source: Source, fields: Fields) -> float:
+def accuracy(model: BaseEstimator, source: Source, fields: Fields) -> float:
     """Return the weighted fraction of samples of a source whose class is predicted."""
     return float(mean_over(model, source, fields, _hits))
 
 
-def _hits(model: Any, part: Part) -> Array:
+def _hits(model: BaseEstimator, part: Part) -> Array:
     if part.y is None:
         raise ValueError(f"y is required; partition {part.number} has no labels")
     return np.asarray(model.predict(part.X, part.X_err) == part.y, dtype=np.float64)

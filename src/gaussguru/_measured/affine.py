@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
@@ -67,7 +68,7 @@ class AffineMap:
         matrix = sp.csr_array(sp.vstack(parts)) if sp.issparse(parts[0]) else np.concatenate(parts)
         return cls(centre, offset, matrix, _monomial(matrix))
 
-    def __call__(self, X: Any) -> Array:
+    def __call__(self, X: object) -> Array:
         """Return the outputs for X, (n_samples, n_outputs)."""
         if sp.issparse(X):
             return np.asarray(dense(X @ self.matrix) + self.offset)
@@ -118,13 +119,13 @@ class AffineMap:
         source, factors = self.monomial
         return source, np.sign(factors).astype(np.int8)
 
-    def apply(self, transformer: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
+    def apply(self, transformer: BaseEstimator, X: object, X_err: object) -> tuple[Any, Any]:
         """Return the outputs of the transformer of this map, and their errors."""
         transformed = transformer.transform(X)
         self.check(X, transformed, transformer)
         return transformed, self.carry(X_err)
 
-    def with_components(self, samples: Measured, components: Any, transformer: Any, X: Any) -> Measured:
+    def with_components(self, samples: Measured, components: object, transformer: BaseEstimator, X: object) -> Measured:
         """Return transformed samples with the mixtures of the values before, transformed."""
         A = dense(self.matrix)
         return Measured.checked(samples.X, samples.err, AffineComponents(components, A, self.offset - self.centre @ A))
@@ -176,7 +177,7 @@ class AffineMap:
         return times(X_err[:, source][:, :, source], np.multiply.outer(factors, factors))
 
 
-def _scaling(function: Callable[[Any], Any], X: Any, centre: Array, steps: Array, offset: Array) -> Array | None:
+def _scaling(function: Callable[[Any], Any], X: object, centre: Array, steps: Array, offset: Array) -> Array | None:
     """Return the factors of a function that scales feature by feature, or None for any other.
 
     Random subsets of the features are moved by a step. If each output depends on its feature alone, it has one of two
@@ -194,7 +195,7 @@ def _scaling(function: Callable[[Any], Any], X: Any, centre: Array, steps: Array
     return factors
 
 
-def _monomial(matrix: Any) -> tuple[Index, Array] | None:
+def _monomial(matrix: object) -> tuple[Index, Array] | None:
     entries = sp.csc_array(matrix)
     entries.eliminate_zeros()
     per_output = np.diff(entries.indptr)
@@ -220,7 +221,7 @@ class NotLinearError(TypeError, ValueError):
     """The scores of a classifier are not linear in X, or it has none: the effect of noise has no closed form."""
 
 
-def linear_scores(estimator: Any, X: Any) -> tuple[Array, Array]:
+def linear_scores(estimator: BaseEstimator, X: object) -> tuple[Array, Array]:
     """Return the scores of the samples, and the coefficients of a decision function that is affine in X."""
     check_is_fitted(estimator)
     final = final_estimator(estimator)
@@ -251,14 +252,14 @@ def linear_scores(estimator: Any, X: Any) -> tuple[Array, Array]:
     return scores.astype(np.float64, copy=False), np.atleast_2d(np.asarray(exact, dtype=np.float64))
 
 
-def as_table(X: Any) -> Any:
+def as_table(X: object) -> Any:
     """Return X as an array, if it is neither a sparse matrix nor a DataFrame; refuse values with errors."""
     if isinstance(X, Measured):
         raise TypeError(PLAIN_ONLY)
     return X if sp.issparse(X) or is_frame(X) else np.asarray(X)
 
 
-def final_estimator(estimator: Any) -> Any:
+def final_estimator(estimator: BaseEstimator) -> Any:
     """Return the last step of a pipeline, of the best estimator of a search, or the estimator itself."""
     estimator = getattr(estimator, "best_estimator_", estimator)
     return final_estimator(estimator[-1]) if isinstance(estimator, Pipeline) else estimator

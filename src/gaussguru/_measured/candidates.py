@@ -108,7 +108,7 @@ class Family(ABC):
         """Return the classifier to fit to all samples."""
 
     def fitted(
-        self, level: float, start: Start, posterior: Any, labelled: Samples, seed: int, n_jobs: int | None
+        self, level: float, start: Start, posterior: object, labelled: Samples, seed: int, n_jobs: int | None
     ) -> Any:
         """Return the classifier fitted to the posteriors of all samples, from coefficients of a fold on."""
         X, X_err = split_errors(posterior)
@@ -247,7 +247,7 @@ def _refitted(population: Deconvolve, table: LabelledMeasurements, rows: Index) 
         return population
 
 
-def linear_margins(path: list[Start], posterior: Any) -> list[Margins]:
+def linear_margins(path: list[Start], posterior: object) -> list[Margins]:
     """Return the scores that linear classifiers give to samples."""
     width = len(path[0][1])
     step = max(1, 64 // width)  # scores whose covariances are computed together

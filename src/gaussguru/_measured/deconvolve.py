@@ -176,7 +176,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         n_init: int = 3,
         tol: float = 0.01,
         max_iter: int = 500,
-        random_state: Any = None,
+        random_state: object = None,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
@@ -193,7 +193,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, X_err: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: object, y: object = None, X_err: object = None, sample_weight: object = None) -> Self:
         """Fit the population.
 
         A fit that raises leaves the estimator unchanged.
@@ -220,7 +220,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
             return self._or_unchanged(self._fit_source, source, Fields(y, sample_weight, X_err))
         return self._or_unchanged(self._fit, X, X_err, sample_weight)
 
-    def fit_transform(self, X: Any, y: Any = None, X_err: Any = None, sample_weight: Any = None) -> Any:
+    def fit_transform(self, X: object, y: object = None, X_err: object = None, sample_weight: object = None) -> Any:
         """Fit the population, and return the posteriors of the true values.
 
         Parameters
@@ -236,7 +236,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         """
         return self.fit(X, y, X_err, sample_weight).transform(X, X_err)
 
-    def transform(self, X: Any, X_err: Any = None) -> Any:
+    def transform(self, X: object, X_err: object = None) -> Any:
         """Return the posteriors of the true values.
 
         Parameters
@@ -268,7 +268,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         components = Components(rows, self.population_, exact) if self.population_.n_components > 1 else None
         return Measured.checked(values, covariances, components)
 
-    def _transformed(self, source: Source, X_err: Any) -> Mapped:
+    def _transformed(self, source: Source, X_err: object) -> Mapped:
         """Return a source of posteriors."""
         check_is_fitted(self)
         names = names_of(self)
@@ -276,12 +276,12 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         pieces = SplitSource(source, max(1, PART_NUMBERS // self.n_features_in_**2))
         return Mapped(pieces, partial(_posterior_part, light(self)), X_err, names, out)
 
-    def _extended(self, X: Any, values: Array) -> Any:
+    def _extended(self, X: object, values: Array) -> Any:
         """Return values with more columns than X, in its form."""
         return like(X, values, self.get_feature_names_out(column_names(X)) if is_frame(X) else None)
 
     @by_parts
-    def score_samples(self, X: Any, X_err: Any = None) -> Array:
+    def score_samples(self, X: object, X_err: object = None) -> Array:
         """Return the log-likelihood of every sample: the log density of its measured values, including the noise.
 
         The density of a value falls with its error, as ``1 / error``, and a value that was not measured has none: so
@@ -300,7 +300,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         with self._threads(rows) as mapped:
             return self.population_.log_likelihood(rows, mapped)
 
-    def score(self, X: Any, y: Any = None, X_err: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: object, y: object = None, X_err: object = None, sample_weight: object = None) -> float:
         """Return the mean log-likelihood of the samples.
 
         Parameters
@@ -335,7 +335,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         check_is_fitted(self)
         return self.population_.sample(check_count("n_samples", n_samples), self._generator())
 
-    def refit_population(self, X: Any, X_err: Any = None, sample_weight: Any = None) -> "Deconvolve":
+    def refit_population(self, X: object, X_err: object = None, sample_weight: object = None) -> "Deconvolve":
         """Return a copy whose population is fitted to other samples, with the same number of components.
 
         Use it if new samples come from a different population than the training samples, such as faint instead of
@@ -395,13 +395,13 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         parts = 1.0 - variances / np.einsum("kj,jl,kl->k", U, T, U)
         return parts if direction is None else float(parts[0])
 
-    def _posterior_variances(self, X: Any, X_err: Any, U: Array) -> Array:
+    def _posterior_variances(self, X: object, X_err: object, U: Array) -> Array:
         """Return the posterior variance of every sample along every row of U, (n_samples, len(U))."""
         _, rows = self._rows(X, X_err)
         with self._threads(rows) as mapped:
             return self.population_.posterior_variances(rows, U, mapped)
 
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+    def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
         """Return the names of the features, unchanged, and of the indicators, ``name_missing``.
 
         Parameters
@@ -461,7 +461,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
     def _threads(self, rows: Readings) -> Any:
         return block_map(rows.values, self.n_jobs, rows.n_features)
 
-    def _checked(self, X: Any, X_err: Any, *, reset: bool) -> tuple[Any, Any, Any]:
+    def _checked(self, X: object, X_err: object, *, reset: bool) -> tuple[Any, Any, Any]:
         """Return X in its form, X as an array, and its parsed errors."""
         X, X_err = split_errors(X, X_err)
         if sp.issparse(X):
@@ -474,13 +474,13 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         array = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite=False, order="C")
         return X if is_frame(X) else array, array, X_err
 
-    def _rows(self, X: Any, X_err: Any) -> tuple[Any, Readings]:
+    def _rows(self, X: object, X_err: object) -> tuple[Any, Readings]:
         """Return X, and the readings of new samples."""
         check_is_fitted(self)
         table, array, X_err = self._checked(X, X_err, reset=False)
         return table, read(array, X_err).scaled(self.error_scale_)
 
-    def _fit(self, X: Any, X_err: Any, sample_weight: Any, start: EmState | None = None) -> Self:
+    def _fit(self, X: object, X_err: object, sample_weight: object, start: EmState | None = None) -> Self:
         self._check_parameters()
         search = self._search(X, X_err, sample_weight)
         with self._threads(search.rows) as mapped:
@@ -508,7 +508,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         note_features(self, self.n_features_in_, source.feature_names(fields))
         return self._keep(fit, search, known, spreads, gaps, passes)
 
-    def _search(self, X: Any, X_err: Any, sample_weight: Any) -> "_Search":
+    def _search(self, X: object, X_err: object, sample_weight: object) -> "_Search":
         """Return the search for the population of samples in memory."""
         _, array, X_err = self._checked(X, X_err, reset=True)
         rows = read(array, X_err)
@@ -823,14 +823,14 @@ def _clusters(points: Array, K: int, rng: np.random.Generator) -> NDArray[np.int
     return np.asarray(labels)
 
 
-def _direction(direction: Any, n_features: int) -> Array:
+def _direction(direction: object, n_features: int) -> Array:
     u = np.asarray(direction, dtype=np.float64).ravel()
     if u.shape != (n_features,) or not np.isfinite(u).all() or not u.any():
         raise ValueError(f"direction must hold {n_features} finite numbers, not all 0; got {direction!r}")
     return u
 
 
-def reliability(X: Any, X_err: Any = None, *, direction: Any = None) -> Any:
+def reliability(X: object, X_err: object = None, *, direction: object = None) -> Any:
     """Return the share of the variance of each feature that is not noise: ``1 - mean err^2 / spread^2``.
 
     The first thing to look at: where it is near 1, error bars cannot matter much. Values that were not measured are

@@ -70,15 +70,15 @@ class FeatureImportance(NamedTuple):
 
 def feature_importance(
     model: Any,
-    X: Any,
-    y: Any,
-    X_err: Any = None,
+    X: object,
+    y: object,
+    X_err: object = None,
     *,
     method: str = "unmeasured",
     scoring: str = "log_loss",
     n_repeats: int = 5,
-    sample_weight: Any = None,
-    random_state: Any = 0,
+    sample_weight: object = None,
+    random_state: object = 0,
 ) -> FeatureImportance:
     """Return how much worse the predictions of a classifier are without each feature.
 
@@ -125,7 +125,7 @@ def feature_importance(
     if not known.all():
         raise ValueError(f"y must hold labels among the classes {final_estimator(model).classes_.tolist()!r}")
 
-    def losses(samples: Any) -> Array:
+    def losses(samples: object) -> Array:
         """Return the loss of every sample, (n,)."""
         if scoring == "accuracy":
             return np.asarray(model.predict(samples) != final_estimator(model).classes_[labels], dtype=np.float64)
@@ -321,7 +321,7 @@ def _coefficients(model: Any, X: Any) -> Array:
     if isinstance(model, Pipeline) and len(model) > 1:
         steps = model[:-1]
 
-        def transform(samples: Any) -> Any:
+        def transform(samples: object) -> Any:
             return split_errors(steps.transform(samples))[0]
 
         outputs, affine = transform(X), AffineMap.of(transform, X)
@@ -387,7 +387,7 @@ def _without(model: Any, function: Any, samples: Any, gaps: NDArray[np.bool_]) -
         ) from problem
 
 
-def _permuted(samples: Any, column: int, order: NDArray[Any]) -> Any:
+def _permuted(samples: object, column: int, order: NDArray[Any]) -> Any:
     """Return samples with the values and errors of other samples in one column."""
     if not isinstance(samples, Measured):
         return put_column(samples, column, column_values(samples, column)[order])

@@ -166,7 +166,7 @@ class ProbitWithErrors(LinearScores, Classifier):
         self.warm_start = warm_start
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Self:
+    def fit(self, X: object, y: object, sample_weight: object = None, X_err: object = None) -> Self:
         """Fit the model.
 
         Parameters

@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri, softmax
+from sklearn.base import BaseEstimator
 
 from gaussguru._errors import (
     Asymmetric,
@@ -151,7 +152,7 @@ def _check_deviations(now: Array, then: Array) -> None:
         )
 
 
-def _warn_beyond_training(model: Any, X: Any, new_err: Any) -> None:
+def _warn_beyond_training(model: BaseEstimator, X: object, new_err: object) -> None:
     """Warn if new readings resolve more of the features of a pool than those of training did, by more than 0.2.
 
     Populations of the classes alone know how sure to be of exact samples.
@@ -169,7 +170,7 @@ def _warn_beyond_training(model: Any, X: Any, new_err: Any) -> None:
         )
 
 
-def _drawn_gain(model: Any, X: Any, X_err: Any, new_err: Any, per_feature: bool) -> Array:
+def _drawn_gain(model: BaseEstimator, X: object, X_err: object, new_err: object, per_feature: bool) -> Array:
     """Return the gain of samples by draws of new readings from the posteriors of a pool's population.
 
     A reading that lowers an error from e to e' replaces the value x by ``s x + (1 - s) t + e' sqrt(1 - s) z`` with
@@ -205,7 +206,7 @@ def _drawn_gain(model: Any, X: Any, X_err: Any, new_err: Any, per_feature: bool)
     return np.column_stack([gain(np.arange(d) == j) for j in range(d)])
 
 
-def _score_gain(model: Any, X: Any, X_err: Any, new_err: Any, per_feature: bool) -> Array:
+def _score_gain(model: BaseEstimator, X: object, X_err: object, new_err: object, per_feature: bool) -> Array:
     """Return the gain of samples from the distributions of their scores before and after a reading."""
     now = _latent_scores(model, X, X_err)
     # Covariances do not depend on the values: where there is none yet, any value will do.
@@ -227,7 +228,7 @@ def _score_gain(model: Any, X: Any, X_err: Any, new_err: Any, per_feature: bool)
     return result
 
 
-def without_gaps(X: Any) -> Any:
+def without_gaps(X: object) -> Any:
     """Return the samples with the mean of the feature in place of values that were not measured."""
     values = as_numbers(X, "X")
     missing = np.isnan(values)
@@ -256,7 +257,7 @@ class _Latent(NamedTuple):
         return np.asarray(np.einsum("ik,ikr,ikr->i", self.weights, difference, difference))
 
 
-def _latent_scores(model: Any, X: Any, X_err: Any) -> _Latent:
+def _latent_scores(model: BaseEstimator, X: object, X_err: object) -> _Latent:
     """Return the distributions of the scores, in the units of a calibration if there is one."""
     weights, means, roots = score_moments(model, X, X_err, rooted=True)
     final, n_scores = final_estimator(model), means.shape[2]

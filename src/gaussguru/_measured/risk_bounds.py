@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import ndtr, rel_entr
 from scipy.stats import beta, binom
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from gaussguru._guru.cross_validation import GuruClassifierCV
@@ -189,7 +189,7 @@ def inverse_kl(mean: float, budget: float) -> float:
     return 1.0 if mean >= last or excess(last) <= 0 else float(brentq(excess, mean, last, xtol=EPS))
 
 
-def _noise_level(model: Any, sigma: float | None) -> float:
+def _noise_level(model: BaseEstimator, sigma: float | None) -> float:
     """Return the noise level that is given, or that of a model for which it was not chosen by the samples, or 0."""
     noise = getattr(model, "noise_", None)
     if sigma is None and isinstance(noise, Isotropic) and not isinstance(model, GuruClassifierCV):
@@ -197,7 +197,7 @@ def _noise_level(model: Any, sigma: float | None) -> float:
     return sigma or 0.0
 
 
-def _labels(model: Any, y: Any, n_samples: int) -> Index:
+def _labels(model: BaseEstimator, y: object, n_samples: int) -> Index:
     classes = final_estimator(model).classes_
     labels, known = places(classes, y, n_samples)
     if not known.all() or n_samples == 0:
@@ -205,7 +205,7 @@ def _labels(model: Any, y: Any, n_samples: int) -> Index:
     return labels
 
 
-def _mistakes(model: Any, X: Any, y: Any) -> Array:
+def _mistakes(model: BaseEstimator, X: object, y: object) -> Array:
     predicted = np.asarray(model.predict(X))
     return np.asarray(predicted != final_estimator(model).classes_[_labels(model, y, len(predicted))], dtype=np.float64)
 
@@ -232,7 +232,7 @@ class _Scored(NamedTuple):
     squares: Callable[[Any, bool], Array]
 
     @classmethod
-    def of(cls, model: Any, X: Any, y: Any) -> "_Scored":
+    def of(cls, model: BaseEstimator, X: object, y: object) -> "_Scored":
         if isinstance(model, KernelGuruClassifier):
             kernel = model._kernel
             if kernel.is_precomputed:

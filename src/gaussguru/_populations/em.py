@@ -330,7 +330,7 @@ def covariance_rows(n: int, n_features: int, *, gaps: bool) -> Index:
 
 
 def with_covariance(
-    marginal: Population, values: NDArray[Any], X_err: Any, weight: Array | None, *, gaps: bool
+    marginal: Population, values: NDArray[Any], X_err: object, weight: Array | None, *, gaps: bool
 ) -> Population:
     """Return a population with the means and spreads of ``marginal`` and the covariance of a subsample."""
     d = values.shape[1]

@@ -34,7 +34,7 @@ class Readings:
     def __len__(self) -> int:
         return len(self.values)
 
-    def __getitem__(self, index: Any) -> "Readings":
+    def __getitem__(self, index: object) -> "Readings":
         parts = {field.name: getattr(self, field.name) for field in fields(self)}
         taken: dict[str, Any] = {name: None if part is None else part[index] for name, part in parts.items()}
         return Readings(**taken)
@@ -155,7 +155,7 @@ class Readings:
         return [slice(first, first + step) for first in range(0, len(self), step)]
 
 
-def read(X: Any, X_err: Any) -> Readings:
+def read(X: object, X_err: Any) -> Readings:
     """Return the values of a dense X, and their noise from parsed error bars.
 
     A value is missing if it is NaN, or if its error is infinite or above LARGEST.

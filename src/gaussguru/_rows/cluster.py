@@ -346,7 +346,7 @@ def _called(
     items: list[object],
     where: list[int],
     indices: list[int],
-    *given: Any,
+    *given: object,
     way: Callable[[Iterator[tuple[int, Any]]], T],
     tasks: list[tuple[Task[object], int]],
     picks: list[tuple[int | None, tuple[int, ...]]],
@@ -411,7 +411,7 @@ def _merged(parts: Iterable[Runs]) -> Runs:
     return runs
 
 
-def _put(runs: Runs, level: int, number: int, value: Any) -> None:
+def _put(runs: Runs, level: int, number: int, value: object) -> None:
     while (level, number ^ 1) in runs:
         other = runs.pop((level, number ^ 1))
         value = added(other, value) if number % 2 else added(value, other)

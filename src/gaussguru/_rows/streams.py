@@ -253,7 +253,7 @@ class Stored(NamedTuple):
     shape: tuple[int, ...]
 
 
-def taken(value: Any) -> Any:
+def taken(value: object) -> Any:
     """Return the arrays that :meth:`Shelf.put` stored."""
     if isinstance(value, Stored):
         return value.shelf.get(*value[1:])

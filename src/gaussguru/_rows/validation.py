@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 from sklearn.utils import assert_all_finite, check_array
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
@@ -47,7 +48,7 @@ class Samples(NamedTuple):
         return signed_weights(self.labels, self.weights)
 
 
-def warn_of_error_columns(X: Any) -> None:
+def warn_of_error_columns(X: object) -> None:
     """Warn if columns of a DataFrame are named as the errors of others: they would be features."""
     names = column_names(X)
     if names is None:
@@ -92,7 +93,7 @@ def check_features(X: Any, *, estimator: Any = None, reset: bool = False, lazy: 
     return canonical(X)
 
 
-def _is_plain(X: Any, estimator: Any, *, reset: bool) -> bool:
+def _is_plain(X: object, estimator: BaseEstimator, *, reset: bool) -> bool:
     """Return whether scikit-learn would accept X without a change of values, and learn its number of features only.
 
     Its own checks take 0.07 ms, an eighth of a small fit. These accept finite arrays of floats that are not large;
@@ -131,7 +132,7 @@ def check_samples(
 
 
 def check_part(
-    X: Any, y: Any, sample_weight: Any, class_weight: Any, *, estimator: Any, classes: Any, first: bool
+    X: Any, y: Any, sample_weight: Any, class_weight: object, *, estimator: BaseEstimator, classes: object, first: bool
 ) -> Samples:
     """Return checked training data of which more may come; ``classes`` are all labels that may occur."""
     if first and classes is None:
@@ -178,7 +179,7 @@ def _totals(labels: NDArray[Any], weights: Array | None, n_classes: int) -> list
     return totals
 
 
-def explain_not_finite(X: Any) -> ValueError:
+def explain_not_finite(X: object) -> ValueError:
     """Return the error that a solver's :class:`NotFiniteError` deserves."""
     try:
         assert_all_finite(X, input_name="X")
@@ -212,7 +213,7 @@ def encode_labels(y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     return classes, labels.astype(bool) if len(classes) == 2 else labels.astype(np.int32)
 
 
-def check_weights(sample_weight: Any, n_samples: int) -> Array | None:
+def check_weights(sample_weight: object, n_samples: int) -> Array | None:
     """Return the weights of the samples, or None where there are none."""
     if sample_weight is None:
         return None
@@ -243,7 +244,7 @@ def rows_of_each(values: Any, rows: Index, n_samples: int) -> Any:
     return take_rows(values, rows)
 
 
-def class_factors(class_weight: Any, classes: NDArray[Any], totals: list[float]) -> list[float]:
+def class_factors(class_weight: object, classes: NDArray[Any], totals: list[float]) -> list[float]:
     """Return a factor on the weights of each class; "balanced" gives all the same total."""
     if class_weight is None:
         return [1.0] * len(classes)

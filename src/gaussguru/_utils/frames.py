@@ -12,7 +12,7 @@ from sklearn.utils import _safe_indexing, check_array
 from gaussguru._utils.linalg import Array, Index
 
 
-def is_frame(table: Any) -> bool:
+def is_frame(table: object) -> bool:
     """Return whether a table is a DataFrame in memory, of pandas, polars, Arrow or another library."""
     # Arrays first: narwhals takes 30 us to say no.
     if type(table) is np.ndarray or sp.issparse(table):
@@ -33,7 +33,7 @@ def row_names(table: Any) -> NDArray[Any] | None:
     return np.asarray(table.index) if hasattr(table, "iloc") else None
 
 
-def check_same_names(X: Any, table: Any, name: str) -> None:
+def check_same_names(X: object, table: object, name: str) -> None:
     """Raise unless the columns and rows of a table, called ``name`` in messages, are named as those of X."""
     columns, others = column_names(X), column_names(table)
     if columns is None and others is not None:
@@ -104,7 +104,7 @@ def text_columns(table: Any) -> Index:
     return np.array([j for j, kind in enumerate(kinds) if not _is_number(kind, table, j)], dtype=np.int64)
 
 
-def _is_number(kind: Any, table: Any, column: int) -> bool:
+def _is_number(kind: Any, table: object, column: int) -> bool:
     """Return whether a column of this type is numeric; columns of objects are tried."""
     if kind == nw.Object:
         try:
@@ -122,7 +122,7 @@ def numbers_beside_text(table: Any) -> Array:
     return as_numbers(table, "X")
 
 
-def with_numbers(table: Any, values: Array) -> Any:
+def with_numbers(table: object, values: Array) -> Any:
     """Return a table of the same form with new values (n, d); columns that are not numeric are unchanged."""
     text = text_columns(table)
     if not len(text):
@@ -132,7 +132,7 @@ def with_numbers(table: Any, values: Array) -> Any:
     return table
 
 
-def take_columns(values: Any, columns: Index) -> Any:
+def take_columns(values: object, columns: Index) -> Any:
     """Return columns of an array, sparse matrix or DataFrame, by number."""
     return _safe_indexing(values, columns, axis=1)
 
@@ -192,7 +192,7 @@ def unmasked(values: Any, name: str) -> Any:
     return values
 
 
-def check_unmasked(values: Any, name: str) -> None:
+def check_unmasked(values: object, name: str) -> None:
     """Raise if any entry is masked in an array that must have a value for every sample."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise ValueError(
@@ -200,7 +200,7 @@ def check_unmasked(values: Any, name: str) -> None:
         )
 
 
-def as_numbers(values: Any, name: str) -> Array:
+def as_numbers(values: object, name: str) -> Array:
     """Return values as a C-contiguous array of float64, with NaN for missing or masked entries.
 
     The last digits of sums depend on the memory order.

@@ -65,11 +65,11 @@ class Source(ABC):
         """Return the number of rows of every part: a pass, unless the source knows them."""
         return [int(read().X.shape[0]) for read in self.parts(fields, names)]
 
-    def on(self, client: Any) -> Self:
+    def on(self, client: object) -> Self:
         """Return the same source with a client of Dask; sources that this process reads are unchanged."""
         return self
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> NDArray[Any]:
         raise TypeError(f"X is a source ({type(self).__name__}), which is read in parts; here it must be in memory")
 
 
@@ -102,7 +102,7 @@ class Derived(Source):
         """Client of Dask of the inner source."""
         return self.source.client
 
-    def on(self, client: Any) -> Self:
+    def on(self, client: object) -> Self:
         """Return the same source with a client of Dask."""
         return replace(self, source=self.source.on(client))
 
@@ -182,7 +182,7 @@ def needed(module: str, purpose: str, extra: str) -> Any:
         raise ImportError(f"{purpose} needs {package}: {install}") from error
 
 
-def as_part(X: Any, number: int, y: Any = None, weight: Any = None, X_err: Any = None) -> Part:
+def as_part(X: Any, number: int, y: object = None, weight: object = None, X_err: object = None) -> Part:
     """Return samples as a part: values dense or CSR, float32 or float64; raise if lengths differ."""
     try:
         X = check_array(

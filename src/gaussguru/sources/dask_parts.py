@@ -46,7 +46,7 @@ class Dask(Source):
     columns: tuple[str, ...] | list[str] | None = None
     is_lazy = True
 
-    def on(self, client: Any) -> "Dask":
+    def on(self, client: object) -> "Dask":
         """Return the same source with another client."""
         return replace(self, client=client)
 

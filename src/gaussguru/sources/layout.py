@@ -90,7 +90,7 @@ def layout_of(columns: Sequence[str], fields: Fields, chosen: Sequence[str] | No
     return SourceLayout(found, y, weight)
 
 
-def _named(argument: str, name: Any, known: list[str]) -> str | None:
+def _named(argument: str, name: object, known: list[str]) -> str | None:
     """Return the name of a column, or None of what is no name."""
     if not isinstance(name, str):
         return None

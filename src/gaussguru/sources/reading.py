@@ -29,7 +29,7 @@ STREAMED_BYTES = 1 << 30
 MOST_DRAWN, RARE = 100_000, 50
 
 
-def as_source(X: Any, client: Any = None) -> Source | None:
+def as_source(X: object, client: object = None) -> Source | None:
     """Return samples as a source, or None where they are in memory."""
     if isinstance(X, Source):
         return X if client is None else X.on(client)
@@ -80,10 +80,10 @@ def _applied(part: Part, function: Callable[[Part], Part]) -> Part:
 
 
 def subsample(
-    X: Any,
-    y: Any = None,
-    sample_weight: Any = None,
-    X_err: Any = None,
+    X: object,
+    y: object = None,
+    sample_weight: object = None,
+    X_err: object = None,
     *,
     n_samples: int | None = None,
     random_state: int = 0,
@@ -208,7 +208,7 @@ def stacked(parts: Sequence[Any]) -> Any:
     return np.concatenate(parts)
 
 
-def named(X: Any, names: list[str] | None) -> Any:
+def named(X: object, names: list[str] | None) -> Any:
     """Return samples as a DataFrame if their features have names and pandas is installed."""
     if names is None or sp.issparse(X):
         return X

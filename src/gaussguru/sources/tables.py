@@ -68,7 +68,7 @@ class Table(Source):
             self._keep(found, _stamps(found))
         return found
 
-    def _keep(self, dataset: Any, stamps: dict[str, tuple[int, int]]) -> None:
+    def _keep(self, dataset: object, stamps: dict[str, tuple[int, int]]) -> None:
         object.__setattr__(self, "_dataset", dataset)
         object.__setattr__(self, "_stamps", stamps)
 
@@ -112,7 +112,7 @@ class Table(Source):
             return self._cached(layout, dtype).part_rows(partial(self._batches, layout, dtype))
         return [int(fragment.count_rows(filter=self.filter)) for fragment in self._fragments(layout)]
 
-    def _cached(self, layout: SourceLayout, dtype: Any) -> Cache:
+    def _cached(self, layout: SourceLayout, dtype: object) -> Cache:
         """Return the cache of these columns."""
         files = getattr(self.dataset, "files", None)
         if not files or type(self.data).__module__.startswith("polars"):
@@ -125,7 +125,7 @@ class Table(Source):
         ]
         return Cache(self.cache, stamps, layout, dtype, str(self.filter))
 
-    def _batches(self, layout: SourceLayout, dtype: Any) -> Iterator[Part]:
+    def _batches(self, layout: SourceLayout, dtype: object) -> Iterator[Part]:
         """Yield all rows, some at a time, whatever the files are."""
         arrow = needed("pyarrow", "a table", "cli")
         columns = list(dict.fromkeys(layout.used))
@@ -159,7 +159,7 @@ class Table(Source):
         return found
 
 
-def _dataset(data: Any, owner: Any) -> Any:
+def _dataset(data: Any, owner: object) -> Any:
     """Return data as a data set; what is written for it goes with the ``owner``."""
     dataset = needed("pyarrow.dataset", "a table", "cli")
     if isinstance(data, dataset.Dataset):
@@ -209,7 +209,7 @@ def _stamps(dataset: Any, files: list[str] | None = None) -> dict[str, tuple[int
 
 
 def _read_groups(
-    check: Callable[[str], None], layout: SourceLayout, dtype: Any, chosen: Any, fragment: Any, number: int
+    check: Callable[[str], None], layout: SourceLayout, dtype: object, chosen: Any, fragment: Any, number: int
 ) -> Part:
     try:
         table = fragment.to_table(columns=list(dict.fromkeys(layout.used)), filter=chosen, use_threads=False)
