@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import scipy.sparse as sp
 import sklearn
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score
@@ -50,7 +49,7 @@ from gaussguru._utils.checks import (
     outside,
 )
 from gaussguru._utils.frames import as_numbers, is_frame
-from gaussguru._utils.linalg import Array, Intercept
+from gaussguru._utils.linalg import Array, Intercept, Labels, Numbers
 from gaussguru.losses import resolve_loss
 from gaussguru.noise import NOISES
 from gaussguru.sources.base import Fields
@@ -97,7 +96,7 @@ class Classifier(OrUnchanged, ClassifierMixin, BaseEstimator):
     """A classifier with ``decision_function``; predictions from samples or sources."""
 
     @by_parts
-    def predict(self, X: object, X_err: object = None) -> NDArray[Any]:
+    def predict(self, X: object, X_err: object = None) -> Labels:
         """Return the class of every sample: the one with the best score.
 
         Parameters
@@ -111,7 +110,7 @@ class Classifier(OrUnchanged, ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples,)
         """
         best = winners(self.decision_function(X, X_err))  # first: it says so where nothing was fitted
-        labels: NDArray[Any] = self.classes_[best]
+        labels: Labels = self.classes_[best]
         return labels
 
     def score(self, X: object, y: object, sample_weight: object = None, X_err: object = None) -> float:
@@ -256,7 +255,7 @@ def _scores_of(coef: Array, intercept: Array, X: object, n_jobs: int | None) -> 
 class ByProbability:
     """A classifier with error bars that decides by its probabilities; it has a ``predict_log_proba``."""
 
-    classes_: NDArray[Any]
+    classes_: Numbers
 
     __metadata_request__fit: ClassVar = {"X_err": True}
     __metadata_request__predict: ClassVar = {"X_err": True}
@@ -288,7 +287,7 @@ class ByProbability:
         return np.exp(self.predict_log_proba(X, X_err))
 
     @by_parts
-    def predict(self, X: object, X_err: object = None) -> NDArray[Any]:
+    def predict(self, X: object, X_err: object = None) -> Labels:
         """Return the class with the highest probability.
 
         Parameters
@@ -302,7 +301,7 @@ class ByProbability:
         ndarray of shape (n_samples,)
         """
         best = np.argmax(self.predict_log_proba(X, X_err), axis=1)
-        labels: NDArray[Any] = self.classes_[best]
+        labels: Labels = self.classes_[best]
         return labels
 
     def score(self, X: object, y: object, sample_weight: object = None, X_err: object = None) -> float:
@@ -479,7 +478,7 @@ class GuruEstimator(Classifier):
     def _minimise(
         self,
         posed: Posed,
-        classes: NDArray[Any],
+        classes: Labels,
         start: tuple[Array, Intercept] | None = None,
         method: Method | None = None,
     ) -> Result:
@@ -491,7 +490,7 @@ class GuruEstimator(Classifier):
         self._adopt(posed, classes, result)
         return result
 
-    def _adopt(self, posed: Posed, classes: NDArray[Any], result: Result) -> None:
+    def _adopt(self, posed: Posed, classes: Labels, result: Result) -> None:
         """Keep all of a result but the coefficients."""
         self.noise_ = posed.noise
         self.classes_ = classes

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dsymv, dtrsm
 from scipy.linalg.lapack import dpotrf, dpstrf
@@ -23,7 +22,7 @@ from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 
 from gaussguru._rows.rows import BlockMap, Rows
 from gaussguru._utils.blocks import rows_at_once
-from gaussguru._utils.linalg import EPS, Array, Index, diagonal
+from gaussguru._utils.linalg import EPS, Array, Index, Labels, diagonal
 
 # "additive_chi2" is no inner product: 0 for a sample with itself, and negative for all other pairs.
 NAMES = sorted({*PAIRWISE_KERNEL_FUNCTIONS, "precomputed"} - {"additive_chi2"})
@@ -342,7 +341,7 @@ class Gram:
 class KernelRows(Rows):
     """Labelled samples with a kernel matrix in place of columns, computed within a budget of memory."""
 
-    def __init__(self, kernel: Gram, labels: NDArray[Any], weights: Array | None) -> None:
+    def __init__(self, kernel: Gram, labels: Labels, weights: Array | None) -> None:
         super().__init__(np.broadcast_to(np.nan, (kernel.n_rows, 1)), labels, weights)
         self.kernel, self.squared_norms = kernel, kernel.squared_norms
 

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import assert_all_finite
 from sklearn.utils.metaestimators import available_if
@@ -26,7 +26,7 @@ from gaussguru._rows.validation import (
     check_samples,
     explain_not_finite,
 )
-from gaussguru._utils.linalg import Array
+from gaussguru._utils.linalg import Array, Labels
 from gaussguru.losses import Loss, resolve_loss
 from gaussguru.noise import QuadraticNoise, resolve_noise
 from gaussguru.sources.base import Fields, Source
@@ -447,7 +447,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
             model = self._resolved(streamed.samples, streamed.measured or None)
             return self._certified(streamed.posed(self.class_weight, model))
 
-    def _check_classes(self, classes: NDArray[Any]) -> None:
+    def _check_classes(self, classes: Labels) -> None:
         if not np.array_equal(classes, self.classes_):
             raise ValueError(f"y must have the classes {self.classes_.tolist()!r}; got {classes.tolist()!r}")
 

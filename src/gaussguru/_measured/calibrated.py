@@ -11,7 +11,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import scipy.sparse as sp
 import sklearn
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.model_selection import PredefinedSplit, StratifiedKFold, check_cv
 from sklearn.pipeline import Pipeline
@@ -43,7 +42,7 @@ from gaussguru._rows.validation import check_weights, encode_labels, rows_of_eac
 from gaussguru._utils.blocks import row_blocks
 from gaussguru._utils.checks import check_flag, check_jobs, outside
 from gaussguru._utils.frames import is_frame, take_rows, unmasked
-from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.linalg import Array, Index, Labels
 from gaussguru.sources import subsample
 from gaussguru.sources.base import Fields
 from gaussguru.sources.reading import as_source
@@ -432,7 +431,7 @@ class CalibratedWithErrorsCV(CalibratedScores, OrUnchanged, ClassifierMixin, Met
 
 
 def calibration_folds(
-    cv: object, X: object, labels: Index, classes: NDArray[Any], weights: Array | None, given: dict[str, Any]
+    cv: object, X: object, labels: Index, classes: Labels, weights: Array | None, given: dict[str, Any]
 ) -> list[tuple[Index, Index]]:
     """Return the folds of samples of positive weight, without folds that lack a class to fit to.
 
@@ -512,9 +511,9 @@ class _Fold(NamedTuple):
     estimator: Any
     seen: Any
     samples: Any
-    y: NDArray[Any]
+    y: Labels
     given: dict[str, Any]
-    classes: NDArray[Any]
+    classes: Labels
 
     def run(self, train: Index, test: Index) -> "Margins":
         """Return the scores of the samples left out."""

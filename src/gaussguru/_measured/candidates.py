@@ -29,7 +29,7 @@ from gaussguru._rows.rows import BlockMap
 from gaussguru._rows.threads import Pool, n_threads
 from gaussguru._rows.validation import Samples
 from gaussguru._utils.frames import take_rows
-from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.linalg import Array, Index, Numbers
 from gaussguru._utils.stages import Timed
 
 # Rows on which methods and levels are compared and probabilities calibrated, where there are two classes. Log losses
@@ -180,7 +180,7 @@ class Choice(NamedTuple):
     level: float
     start: Start
     calibration: Calibration
-    cv_scores: dict[str, NDArray[Any]]
+    cv_scores: dict[str, Numbers]
     losses: Array
     labels: Index
     weights: Array

@@ -25,7 +25,7 @@ from gaussguru._measured.remeasure import without_gaps
 from gaussguru._rows.validation import check_weights
 from gaussguru._utils.checks import check_choice, check_count
 from gaussguru._utils.frames import as_numbers, column_names, column_values, like, put_column, take_rows
-from gaussguru._utils.linalg import Array
+from gaussguru._utils.linalg import Array, Labels, Numbers
 
 
 class FeatureImportance(NamedTuple):
@@ -55,7 +55,7 @@ class FeatureImportance(NamedTuple):
     (['x0', 'x1', 'x2'], (3,))
     """
 
-    features: NDArray[Any]
+    features: Numbers
     importance: Array
     error: Array
     baseline: float
@@ -63,7 +63,7 @@ class FeatureImportance(NamedTuple):
     scoring: str
 
     @property
-    def table(self) -> dict[str, NDArray[Any]]:
+    def table(self) -> dict[str, Numbers]:
         """Columns "feature", "importance" and "error", for ``pandas.DataFrame``."""
         return {"feature": self.features, "importance": self.importance, "error": self.error}
 
@@ -181,14 +181,14 @@ class Explanation(NamedTuple):
     label: Any
     probability: float
     base: float
-    features: NDArray[Any]
+    features: Numbers
     values: Array
     errors: Array
     without: Array
     contribution: Array
 
     @property
-    def table(self) -> dict[str, NDArray[Any]]:
+    def table(self) -> dict[str, Numbers]:
         """Columns "feature", "value", "error", "without" and "contribution", for ``pandas.DataFrame``."""
         return {
             "feature": self.features, "value": self.values, "error": self.errors, "without": self.without,
@@ -268,15 +268,15 @@ class Coefficients(NamedTuple):
     ((1, 10), np.str_('mean radius'))
     """
 
-    features: NDArray[Any]
-    classes: NDArray[Any]
+    features: Numbers
+    classes: Labels
     coef: Array
     per_spread: Array
 
     @property
-    def table(self) -> dict[str, NDArray[Any]]:
+    def table(self) -> dict[str, Numbers]:
         """Columns "feature", "coef" and "per_spread" for ``pandas.DataFrame``; of more scores with the class."""
-        columns: dict[str, NDArray[Any]] = {"feature": self.features}
+        columns: dict[str, Numbers] = {"feature": self.features}
         for label, coef, scaled in zip(self.classes, self.coef, self.per_spread, strict=True):
             ending = f"_{label}" if len(self.classes) > 1 else ""
             columns |= {f"coef{ending}": coef, f"per_spread{ending}": scaled}
@@ -387,7 +387,7 @@ def _without(model: Any, function: Any, samples: Any, gaps: NDArray[np.bool_]) -
         ) from problem
 
 
-def _permuted(samples: object, column: int, order: NDArray[Any]) -> Any:
+def _permuted(samples: object, column: int, order: Numbers) -> Any:
     """Return samples with the values and errors of other samples in one column."""
     if not isinstance(samples, Measured):
         return put_column(samples, column, column_values(samples, column)[order])
@@ -405,7 +405,7 @@ def _probabilities(model: Any, samples: Any) -> Any:
     return model.predict_proba(samples)
 
 
-def _names(model: Any, samples: Any) -> NDArray[Any]:
+def _names(model: Any, samples: Any) -> Numbers:
     """Return the names of the features, from X, the fit, or x0, x1, ...."""
     names = column_names(samples.X if isinstance(samples, Measured) else samples)
     if names is None:

@@ -10,7 +10,7 @@ from sklearn.utils import assert_all_finite
 
 from gaussguru._errors import LARGEST, Limits, LowRank, standard_deviations
 from gaussguru._utils.blocks import rows_at_once
-from gaussguru._utils.linalg import EPS, Array
+from gaussguru._utils.linalg import EPS, Array, Numbers
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Readings:
     ``doubts`` their variances.
     """
 
-    values: NDArray[Any]
+    values: Numbers
     variances: Array | None
     known: NDArray[np.bool_] | None = None
     factors: Array | None = None

@@ -18,7 +18,7 @@ from gaussguru._rows.rows import canonical, signed_weights
 from gaussguru._utils.blocks import MANY_VALUES
 from gaussguru._utils.checks import check_real, outside
 from gaussguru._utils.frames import check_unmasked, column_names, take_rows, unmasked
-from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.linalg import Array, Index, Labels
 
 
 class Samples(NamedTuple):
@@ -28,7 +28,7 @@ class Samples(NamedTuple):
     """
 
     X: Any
-    classes: NDArray[Any]
+    classes: Labels
     labels: NDArray[np.bool_] | NDArray[np.int32]
     weights: Array | None
 
@@ -157,12 +157,12 @@ def check_part(
     return Samples(X, known, labels, _times_factors(weights, labels, factors))
 
 
-def _check_lengths(X: Any, labels: NDArray[Any]) -> None:
+def _check_lengths(X: Any, labels: Labels) -> None:
     if X.shape[0] != len(labels):
         raise ValueError(f"X and y must have the same number of samples; got {X.shape[0]} and {len(labels)}")
 
 
-def _times_factors(weights: Array | None, labels: NDArray[Any], factors: list[float]) -> Array | None:
+def _times_factors(weights: Array | None, labels: Labels, factors: list[float]) -> Array | None:
     """Return the weights of the samples times those of their classes."""
     if all(factor == 1 for factor in factors):
         return weights
@@ -170,7 +170,7 @@ def _times_factors(weights: Array | None, labels: NDArray[Any], factors: list[fl
     return of_class if weights is None else weights * of_class
 
 
-def _totals(labels: NDArray[Any], weights: Array | None, n_classes: int) -> list[float]:
+def _totals(labels: Labels, weights: Array | None, n_classes: int) -> list[float]:
     """Return the weight of every class."""
     if weights is None and n_classes == 2:
         positive = float(np.count_nonzero(labels))
@@ -188,7 +188,7 @@ def explain_not_finite(X: object) -> ValueError:
     return ValueError("X has values whose squares overflow or underflow; rescale X and sigma together")
 
 
-def encode_labels(y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+def encode_labels(y: Any) -> tuple[Labels, Labels]:
     """Return the classes, sorted, and the place of every sample's class among them; of two, whether it is the second.
 
     Sorting a million labels to find two takes longer than a fit, so numbers are compared with the first one.
@@ -244,7 +244,7 @@ def rows_of_each(values: Any, rows: Index, n_samples: int) -> Any:
     return take_rows(values, rows)
 
 
-def class_factors(class_weight: object, classes: NDArray[Any], totals: list[float]) -> list[float]:
+def class_factors(class_weight: object, classes: Labels, totals: list[float]) -> list[float]:
     """Return a factor on the weights of each class; "balanced" gives all the same total."""
     if class_weight is None:
         return [1.0] * len(classes)

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils import check_array
 
 from gaussguru._rows.rows import canonical
 from gaussguru._rows.streams import Part
 from gaussguru._utils.frames import check_unmasked, unmasked
+from gaussguru._utils.linalg import Numbers
 
 # Bytes of the values of a part. Below 32 MB malloc of glibc reuses freed memory; larger parts get new pages, and
 # reading takes twice the processor time.
@@ -69,7 +69,7 @@ class Source(ABC):
         """Return the same source with a client of Dask; sources that this process reads are unchanged."""
         return self
 
-    def __array__(self, dtype: object = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> Numbers:
         raise TypeError(f"X is a source ({type(self).__name__}), which is read in parts; here it must be in memory")
 
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from gaussguru._utils.files import replacing
+from gaussguru._utils.linalg import Numbers
 from gaussguru.sources.base import Fields
 from gaussguru.sources.reading import Reading, as_source, named
 
@@ -80,7 +80,7 @@ def save_predictions(path: str | os.PathLike[str], method: Callable[..., Any], X
     return saved
 
 
-def _without_objects(rows: NDArray[Any], model: BaseEstimator) -> NDArray[Any]:
+def _without_objects(rows: Numbers, model: BaseEstimator) -> Numbers:
     """Return predictions with labels of type object, as tables have them, as an array of texts."""
     if rows.dtype.hasobject:
         classes = np.asarray(getattr(model, "classes_", [None]))

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gaussguru._rows.streams import Part, changed
+from gaussguru._utils.linalg import Numbers
 from gaussguru.sources.base import PART_BYTES, Fields, Source, as_part, needed
 from gaussguru.sources.cache import Cache
 from gaussguru.sources.layout import SourceLayout, layout_of
@@ -229,12 +229,12 @@ def part_of_table(table: Any, layout: SourceLayout, dtype: Any, number: int) -> 
     return as_part(X, number, y, weight)
 
 
-def _column(table: Any, name: str) -> NDArray[Any]:
-    values: NDArray[Any] = table.column(name).to_numpy()
+def _column(table: Any, name: str) -> Numbers:
+    values: Numbers = table.column(name).to_numpy()
     return values if values.dtype.kind in "fiub" else values.astype(np.float64)
 
 
-def _labels(table: Any, name: str, number: int) -> NDArray[Any]:
+def _labels(table: Any, name: str, number: int) -> Numbers:
     column = table.column(name)
     if column.null_count:
         raise ValueError(
@@ -245,7 +245,7 @@ def _labels(table: Any, name: str, number: int) -> NDArray[Any]:
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
-def _matrix(columns: list[NDArray[Any]], n_rows: int, dtype: Any) -> NDArray[Any]:
+def _matrix(columns: list[Numbers], n_rows: int, dtype: Any) -> Numbers:
     """Return columns side by side, a few rows at a time: these stay in cache."""
     matrix = np.empty((n_rows, len(columns)), dtype)
     for first in range(0, n_rows, 1024):
