@@ -32,7 +32,7 @@ from scipy.linalg import solve_triangular
 from gaussguru._errors import Errors, Factored, Roots, any_roots
 from gaussguru._guru.kernel_matrix import PANEL, Kernel, LandmarkSpace, is_singular
 from gaussguru._rows.rows import BlockMap
-from gaussguru._utils.blocks import MOST_STORED, row_blocks, rows_at_once
+from gaussguru._utils.blocks import MOST_STORED, row_blocks, row_slices, rows_at_once
 from gaussguru._utils.linalg import Array, Index
 
 REASONS = {
@@ -241,11 +241,9 @@ def dense_rows(X: Any) -> Array:
     return np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
 
 
-def _blocks(n: int, width: int) -> tuple[list[int], list[int]]:
-    """Return the first rows of blocks with ``width`` numbers per row, and their ends."""
-    step = min(2 * PANEL, rows_at_once(width))
-    edges = [*range(0, n, step), n]
-    return edges[:-1], edges[1:]
+def _blocks(n: int, width: int) -> list[slice]:
+    """Return blocks of rows with ``width`` numbers per row."""
+    return row_slices(0, n, min(2 * PANEL, rows_at_once(width)))
 
 
 class Points(NamedTuple):
@@ -487,8 +485,7 @@ def noisy_features(
     Z, roots = np.empty((n, m)), np.empty((n, *shape))
     slopes, centres = np.empty((n, m) if kind.keeps_slopes else (0, 0)), np.empty((n, X.shape[1]))
 
-    def fill(begin: int, end: int) -> bool:
-        part = slice(begin, end)
+    def fill(part: slice) -> bool:
         V = errors.take(part).dense()
         expected: Expected = kind.expected(dense_rows(X[part]), V, points)
         if kind.keeps_slopes:
@@ -502,7 +499,7 @@ def noisy_features(
             centres[part] = expected.centres
         return expected.centres is not None
 
-    is_centred = all(list(mapped(fill, *_blocks(n, 4 * m + 4 * int(np.prod(shape))))))
+    is_centred = all(list(mapped(fill, _blocks(n, 4 * m + 4 * int(np.prod(shape))))))
     kept, lift = kind.lifted(slopes, Z, space.factor)
     points = kind.points(points)
     return Z, KernelErrors(kept, roots, centres if is_centred else None, Points(points, space.factor, lift))
@@ -565,11 +562,10 @@ def noisy_scores(
     spreads = np.empty((n, *made.shape[1:]))
     at = kind.points(points)
 
-    def fill(begin: int, end: int) -> None:
-        part = slice(begin, end)
+    def fill(part: slice) -> None:
         rows, V = dense_rows(X[part]), errors.take(part).dense()
         if m == 0:  # w = 0
-            spreads[part] = of(np.zeros((end - begin, n_scores, n_scores)))
+            spreads[part] = of(np.zeros((len(rows), n_scores, n_scores)))
             return
         expected: Expected = kind.expected(rows, V, points)
         scores[part] = expected.values @ coef.T
@@ -581,7 +577,7 @@ def noisy_scores(
             covariances = gradients @ turned(V, gradients).transpose(0, 2, 1)
         spreads[part] = of(covariances)
 
-    list(mapped(fill, *_blocks(n, 4 * m + 2 * d * d + 2 * n_scores * d)))
+    list(mapped(fill, _blocks(n, 4 * m + 2 * d * d + 2 * n_scores * d)))
     return scores, spreads
 
 

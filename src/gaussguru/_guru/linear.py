@@ -19,6 +19,7 @@ from gaussguru._guru.solvers.bounds import certify
 from gaussguru._guru.solvers.result import Result
 from gaussguru._guru.streamed import Gaps, Streamed, names_of, note_features, surveyed
 from gaussguru._rows.rows import BlockMap, NotFiniteError
+from gaussguru._rows.streams import Blocks
 from gaussguru._rows.threads import block_map
 from gaussguru._rows.validation import (
     Samples,
@@ -30,7 +31,7 @@ from gaussguru._utils.linalg import Array, Labels
 from gaussguru.losses import Loss, resolve_loss
 from gaussguru.noise import QuadraticNoise, resolve_noise
 from gaussguru.sources.base import Fields, Source
-from gaussguru.sources.reading import Opened, Reading, as_source
+from gaussguru.sources.reading import Reading, as_source
 
 
 def _is_stochastic(estimator: BaseEstimator) -> bool:
@@ -294,7 +295,8 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
             raise ValueError(f"solver must be 'newton' for samples that are not in memory; got {self.solver!r}")
         reading = Reading(source, fields, None, self.n_jobs)
         with reading.pool as mapped, reading.session as session:
-            streamed = self._surveyed(reading.opened(mapped, session), Gaps(self._keeps_correlations), draws=True)
+            parts, gaps = reading.opened(mapped, session), Gaps(self._keeps_correlations)
+            streamed = self._surveyed(parts, mapped, gaps, draws=True)
             model = self._resolved(streamed.samples, streamed.measured or None)
             if model.noise is not None and not model.noise.smooth:
                 raise ValueError(f"noise={self.noise!r} needs samples in memory; use 'isotropic' or known noise")
@@ -306,10 +308,10 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         self._keep(result)
         return self
 
-    def _surveyed(self, opened: Opened, gaps: Gaps, **more: Any) -> Streamed:
+    def _surveyed(self, parts: Blocks, mapped: BlockMap, gaps: Gaps, *, draws: bool = False) -> Streamed:
         """Return a survey of the samples of a source."""
-        centred, exact = bool(self.fit_intercept), self.sigma == 0
-        return surveyed(opened, class_weight=self.class_weight, centred=centred, exact=exact, gaps=gaps, **more)
+        centred, exact, weight = bool(self.fit_intercept), self.sigma == 0, self.class_weight
+        return surveyed(parts, mapped, class_weight=weight, centred=centred, exact=exact, gaps=gaps, draws=draws)
 
     def _keep(self, result: Result) -> None:
         """Keep the coefficients and the state of a descent."""
@@ -397,7 +399,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         reading = Reading(source, fields, names_of(self), 1)
         with reading.pool, reading.session as session:
             names = source.feature_names(fields)
-            for part in reading.opened(map, session).parts.one_by_one():
+            for part in reading.opened(map, session).one_by_one():
                 if part.X.shape[0]:
                     self.__dict__.pop("feature_names_in_", None)  # parts are arrays
                     self._partial_fit(part.X, part.y, classes, part.weight, part.X_err)
@@ -442,7 +444,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         reading = Reading(source, fields, names_of(self), self.n_jobs)
         with reading.pool as mapped, reading.session as session:
             gaps = Gaps(self._keeps_correlations, estimated=False, population=self.population_)
-            streamed = self._surveyed(reading.opened(mapped, session), gaps)
+            streamed = self._surveyed(reading.opened(mapped, session), mapped, gaps)
             self._check_classes(streamed.classes)
             model = self._resolved(streamed.samples, streamed.measured or None)
             return self._certified(streamed.posed(self.class_weight, model))

@@ -45,7 +45,7 @@ from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array, Index, Labels, Numbers
 from gaussguru._utils.moments import FeatureMoments
 from gaussguru.sources.base import Fields, Source, needed
-from gaussguru.sources.reading import Opened, Reading, as_source, stacked
+from gaussguru.sources.reading import Reading, as_source, stacked
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -131,7 +131,8 @@ class Streamed(NamedTuple):
 
 
 def surveyed(
-    opened: Opened,
+    parts: Blocks,
+    mapped: BlockMap,
     *,
     class_weight: object = None,
     centred: bool = True,
@@ -146,7 +147,6 @@ def surveyed(
     to those of a problem: ``check_errors`` or ``check_products`` of :mod:`gaussguru.errors`. ``gaps`` fills in values
     that were not measured; None: values must be measured.
     """
-    parts, mapped = opened
     streamed = isinstance(parts, LocalParts) and parts.parts is None
     heads = heads_of(parts, streamed=streamed)
     if not heads[0].has_labels:
@@ -376,7 +376,7 @@ def by_parts(method: Method) -> Method:
             return _lazily(function, source, fields, names, _sample(method, self, X_err))
         reading = Reading(source, fields, names, self.n_jobs)
         with reading.pool as mapped:
-            return _stacked(reading.opened(mapped, None).parts.collected(function))
+            return _stacked(reading.opened(mapped, None).collected(function))
 
     return cast(Method, either)
 
@@ -451,7 +451,7 @@ def mean_over(model: BaseEstimator, source: Source, fields: Fields, numbers: Cal
     check_is_fitted(model)
     reading = Reading(source, fields, names_of(model), model.n_jobs)
     with reading.pool as mapped, reading.session as session:
-        parts = reading.opened(mapped, session).parts.collected(_weighted, model=light(model), numbers=numbers)
+        parts = reading.opened(mapped, session).collected(_weighted, model=light(model), numbers=numbers)
     sums = [part for part in parts if part is not None]
     if not sums:
         raise ValueError("X must have at least one sample; all partitions are empty")
@@ -471,7 +471,7 @@ def class_totals(source: Source, fields: Fields, classes: Labels, n_jobs: int | 
     """Return the total weight of each class of a source; one pass."""
     reading = Reading(source, fields, None, n_jobs)
     with reading.pool as mapped, reading.session as session:
-        totals = reading.opened(mapped, session).parts.total(_class_totals, classes=classes)
+        totals = reading.opened(mapped, session).total(_class_totals, classes=classes)
     return [float(total) for total in totals]
 
 

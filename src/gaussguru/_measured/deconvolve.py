@@ -492,7 +492,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         self._check_parameters()
         reading = Reading(source, fields, None, self.n_jobs)
         with reading.pool as mapped, reading.session as session:
-            parts = reading.opened(mapped, session).parts.then(unlabelled)
+            parts = reading.opened(mapped, session).then(unlabelled)
             with stage(self, "subsample"):
                 subsample = drawn(parts)
             search = self._search(subsample.X, subsample.X_err, subsample.weight)

@@ -210,8 +210,8 @@ class ProbitWithErrors(LinearScores, Classifier):
         self._check_parameters()
         reading = Reading(source, fields, None, self.n_jobs)
         with reading.pool as mapped, reading.session as session:
-            opened = reading.opened(mapped, session)
-            streamed = surveyed(opened, class_weight=self.class_weight, check=check_products)
+            parts = reading.opened(mapped, session)
+            streamed = surveyed(parts, mapped, class_weight=self.class_weight, check=check_products)
             rows, start = streamed.rows(self.class_weight), self._start(streamed.samples)
             fit = self._of_rows(rows, None if start is None else streamed.units.start(*start))
         coef = fit.coef * streamed.units.x

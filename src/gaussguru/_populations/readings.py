@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite
 
 from gaussguru._errors import LARGEST, Limits, LowRank, standard_deviations
-from gaussguru._utils.blocks import rows_at_once
+from gaussguru._utils.blocks import row_slices, rows_at_once
 from gaussguru._utils.linalg import EPS, Array, Numbers
 
 
@@ -152,7 +152,7 @@ class Readings:
         """Return slices of rows that fit in cache with ``width`` numbers per row, by default n_features^2."""
         # At most 4096 (measured with 3 features: fewer rows add calls of NumPy, more do not fit in cache).
         step = min(rows_at_once(width or self.n_features**2, cached=True), 4096)
-        return [slice(first, first + step) for first in range(0, len(self), step)]
+        return row_slices(0, len(self), step)
 
 
 def read(X: object, X_err: Any) -> Readings:

@@ -28,7 +28,7 @@ from scipy.linalg.blas import dsyrk
 from gaussguru._errors import Errors
 from gaussguru._native import _binding
 from gaussguru._rows.draws import draw_by_class, draw_by_weight, reweighted
-from gaussguru._utils.blocks import rows_at_once
+from gaussguru._utils.blocks import row_slices, rows_at_once
 from gaussguru._utils.cached import cached_property
 from gaussguru._utils.linalg import Array, Index, Labels, diagonal
 
@@ -95,8 +95,7 @@ class Block:
         if sp.issparse(self.X) or self.n_rows <= step:
             yield slice(0, self.n_rows), self
             return
-        for begin in range(0, self.n_rows, step):
-            where = slice(begin, begin + step)
+        for where in row_slices(0, self.n_rows, step):
             yield where, self.take(where)
 
     def take(self, where: Index | slice) -> "Block":

@@ -659,24 +659,19 @@ class PartLabels:
     ranks: NDArray[np.int32]
 
 
-def as_block(part: Part, kept: Kept, part_labels: PartLabels, factors: Array) -> Block:
-    """Return a part as a block, from its label numbers and weights (``kept``), times a factor for each class."""
-    return _block(part.X, kept, part_labels, factors, part.X_err)
-
-
-def as_bare_block(kept: Kept, part_labels: PartLabels, factors: Array) -> Block:
-    """Return a block without its values."""
-    return _block(_Absent((len(kept[0]), 0)), kept, part_labels, factors, None)
-
-
 class _Absent(NamedTuple):
     """Stands for X in tasks that do not read it."""
 
     shape: tuple[int, int]
 
 
-def _block(X: Matrix, kept: Kept, part_labels: PartLabels, factors: Array, errors: Errors | None) -> Block:
+def as_block(part: Part | None, kept: Kept, part_labels: PartLabels, factors: Array) -> Block:
+    """Return a part as a block, from its label numbers and weights (``kept``), times a factor for each class.
+
+    Without a part the block has no values.
+    """
     codes, given = kept
+    X, errors = (_Absent((len(codes), 0)), None) if part is None else (part.X, part.X_err)
     labels, plain = part_labels.ranks[codes], bool(np.all(factors == 1))
     if plain and given is None and len(factors) == 2 and errors is None:
         ones = np.broadcast_to(1.0, len(labels))  # not read, and takes no memory
@@ -723,7 +718,7 @@ class StreamedRows(Rows):
             PartLabels(part.number, ranks[numbers])
             for part, numbers in zip(overview.parts, overview.label_numbers, strict=True)
         ]
-        self._items = parts.then(as_block, kept, part_labels, bare=as_bare_block, factors=factors)
+        self._items = parts.then(as_block, kept, part_labels, bare=partial(as_block, None), factors=factors)
         self.map, self._root, self.errors = mapped, None, first.errors
         self.n_classes, self.n_rows = len(order), overview.n_rows
         self.n_columns, self.is_sparse = first.n_columns, first.is_sparse

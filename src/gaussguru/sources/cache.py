@@ -21,7 +21,7 @@ import numpy as np
 
 from gaussguru._rows.streams import Part
 from gaussguru._utils.linalg import Labels, Numbers
-from gaussguru.sources.arrays import FileRows, row_slices
+from gaussguru.sources.arrays import FileRows, part_slices
 from gaussguru.sources.base import PART_BYTES, as_part
 from gaussguru.sources.layout import SourceLayout
 
@@ -163,7 +163,7 @@ def _codes(y: Labels, places: dict[Any, int]) -> Numbers:
 
 def _slices(header: dict[str, Any]) -> list[slice]:
     step = max(1, PART_BYTES // max(1, header["width"] * np.dtype(header["dtype"]).itemsize))
-    return row_slices(header["n_rows"], step)
+    return part_slices(header["n_rows"], step)
 
 
 def _part(rows: FileRows, where: slice, number: int, layout: SourceLayout, dtype: Any, labels: Any) -> Part:

@@ -98,7 +98,7 @@ class Dask(Source):
 
     def parts(self, fields: Fields, names: Sequence[str] | None = None) -> list[Callable[[], Part]]:
         """Return functions that compute one part each in this thread."""
-        return [partial(_computed, part) for part in self.delayed(fields, names)]
+        return [partial(part.compute, scheduler="synchronous") for part in self.delayed(fields, names)]
 
 
 def _one_frame(frame: Any, fields: Fields, chosen: Sequence[str] | None) -> tuple[Any, Fields, Sequence[str] | None]:
@@ -137,11 +137,6 @@ def _token() -> str:
 
 def _n_rows(part: Part) -> int:
     return int(part.X.shape[0])
-
-
-def _computed(part: Any) -> Part:
-    result: Part = part.compute(scheduler="synchronous")
-    return result
 
 
 def _two_dimensions(array: Any) -> Any:

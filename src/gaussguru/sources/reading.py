@@ -42,13 +42,6 @@ def as_source(X: object, client: object = None) -> Source | None:
     return None
 
 
-class Opened(NamedTuple):
-    """Parts of a source, and a function that maps over blocks of rows in memory."""
-
-    parts: Blocks
-    mapped: BlockMap
-
-
 class Reading:
     """A context in which the parts of a source can be read."""
 
@@ -59,7 +52,7 @@ class Reading:
         client = find_client(source.client) if source.is_lazy else None
         self.session: AbstractContextManager[Session | None] = nullcontext() if client is None else Session(client)
 
-    def opened(self, mapped: BlockMap, session: Session | None) -> Opened:
+    def opened(self, mapped: BlockMap, session: Session | None) -> Blocks:
         """Return the parts."""
         source, fields, names = self._source, self._fields, self._names
         blocks: Blocks
@@ -71,7 +64,7 @@ class Reading:
             blocks = LocalParts(parts, stream, mapped)
         for function in self._functions:
             blocks = blocks.then(_applied, kept=False, function=function)
-        return Opened(blocks, mapped)
+        return blocks
 
 
 def _applied(part: Part, function: Callable[[Part], Part]) -> Part:
@@ -117,7 +110,7 @@ def subsample(
     fields = Fields(y, sample_weight, X_err)
     reading = Reading(source, fields, None, n_jobs)
     with reading.pool as mapped, reading.session as session:
-        samples = drawn(reading.opened(mapped, session).parts, n_samples, random_state)
+        samples = drawn(reading.opened(mapped, session), n_samples, random_state)
     return named(samples.X, source.feature_names(fields)), samples.y, samples.weight, samples.X_err
 
 

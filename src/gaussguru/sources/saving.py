@@ -57,7 +57,7 @@ def save_predictions(path: str | os.PathLike[str], method: Callable[..., Any], X
     n_rows, like = 0, None
     with replacing(path) as file, reading.pool as mapped:
         file.write(bytes(HEADER))
-        for part in reading.opened(mapped, None).parts.one_by_one():
+        for part in reading.opened(mapped, None).one_by_one():
             if not part.X.shape[0]:
                 continue
             given = {} if part.X_err is None else {"X_err": part.X_err}

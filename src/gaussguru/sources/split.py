@@ -9,7 +9,7 @@ from typing import Any
 
 from gaussguru._rows.streams import Part
 from gaussguru._utils.frames import take_rows
-from gaussguru.sources.arrays import row_slices
+from gaussguru.sources.arrays import part_slices
 from gaussguru.sources.base import Derived, Fields, needed
 
 
@@ -33,7 +33,7 @@ class SplitSource(Derived):
             return None
         recent, pieces = _Recent(), []
         for number, (read, n) in enumerate(zip(parts, self.source.part_rows(fields, names), strict=True)):
-            pieces += [partial(_piece_of, recent, number, read, where) for where in row_slices(n, self.rows)]
+            pieces += [partial(recent.piece, number, read, where) for where in part_slices(n, self.rows)]
         return pieces
 
     def stream(self, fields: Fields) -> Callable[[], Iterable[Part]]:
@@ -47,7 +47,7 @@ class SplitSource(Derived):
         return [
             cut(part, where)
             for part, n in zip(self.source.delayed(fields, names), self.source.part_rows(fields, names), strict=True)
-            for where in row_slices(n, self.rows)
+            for where in part_slices(n, self.rows)
         ]
 
 
@@ -64,8 +64,8 @@ class _Recent:
         self._lock = Lock()
         self._held: OrderedDict[int, tuple[Lock, list[Part]]] = OrderedDict()
 
-    def get(self, number: int, read: Callable[[], Part]) -> Part:
-        """Return a part."""
+    def piece(self, number: int, read: Callable[[], Part], where: slice) -> Part:
+        """Return some rows of a part."""
         with self._lock:
             part_lock, part = self._held.setdefault(number, (Lock(), []))
             while len(self._held) > 4:  # one for each of a few threads
@@ -73,14 +73,10 @@ class _Recent:
         with part_lock:
             if not part:
                 part.append(read())
-            return part[0]
-
-
-def _piece_of(recent: _Recent, number: int, read: Callable[[], Part], where: slice) -> Part:
-    return cut_rows(recent.get(number, read), where)
+            return cut_rows(part[0], where)
 
 
 def _pieces(parts: Callable[[], Iterable[Part]], rows: int) -> Iterator[Part]:
     for part in parts():
-        for where in row_slices(part.X.shape[0], rows):
+        for where in part_slices(part.X.shape[0], rows):
             yield cut_rows(part, where)
