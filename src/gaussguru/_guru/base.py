@@ -36,7 +36,7 @@ from gaussguru._populations.em import population_of
 from gaussguru._rows.rows import linear_scores
 from gaussguru._rows.streams import with_registers
 from gaussguru._rows.threads import block_map
-from gaussguru._rows.validation import check_features, check_weights
+from gaussguru._rows.validation import Samples, check_features, check_samples, check_weights
 from gaussguru._utils.checks import (
     check_choice,
     check_count,
@@ -95,6 +95,9 @@ class OrUnchanged:
 class Classifier(OrUnchanged, ClassifierMixin, BaseEstimator):
     """A classifier with ``decision_function``; predictions from samples or sources."""
 
+    __metadata_request__predict: ClassVar = {"X_err": True}
+    __metadata_request__score: ClassVar = {"X_err": True}
+
     @by_parts
     def predict(self, X: object, X_err: object = None) -> Labels:
         """Return the class of every sample: the one with the best score.
@@ -145,8 +148,6 @@ class LinearScores:
     """A classifier with linear scores: predictions, margins and spreads."""
 
     __metadata_request__decision_function: ClassVar = {"X_err": True}
-    __metadata_request__predict: ClassVar = {"X_err": True}
-    __metadata_request__score: ClassVar = {"X_err": True}
 
     n_jobs: int | None
     coef_: Array
@@ -252,16 +253,14 @@ def _scores_of(coef: Array, intercept: Array, X: object, n_jobs: int | None) -> 
     return scores
 
 
-class ByProbability:
+class ByProbability(Classifier):
     """A classifier with error bars that decides by its probabilities; it has a ``predict_log_proba``."""
 
     classes_: Numbers
 
     __metadata_request__fit: ClassVar = {"X_err": True}
-    __metadata_request__predict: ClassVar = {"X_err": True}
     __metadata_request__predict_proba: ClassVar = {"X_err": True}
     __metadata_request__predict_log_proba: ClassVar = {"X_err": True}
-    __metadata_request__score: ClassVar = {"X_err": True}
 
     def predict_log_proba(self, X: object, X_err: object = None) -> Array:
         """Return the logarithms of the probabilities."""
@@ -304,31 +303,13 @@ class ByProbability:
         labels: Labels = self.classes_[best]
         return labels
 
-    def score(self, X: object, y: object, sample_weight: object = None, X_err: object = None) -> float:
-        """Return the accuracy of the predictions.
-
-        Parameters
-        ----------
-        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,)
-        sample_weight : array-like of shape (n_samples,), default=None
-        X_err : error bars of X, default=None
-            As in :meth:`predict_log_proba`.
-
-        Returns
-        -------
-        float
-        """
-        source = as_source(X)
-        if source is not None:
-            return accuracy(self, source, Fields(y, sample_weight, X_err))
-        return float(accuracy_score(y, self.predict(X, X_err), sample_weight=sample_weight))
-
 
 class FillsGaps:
     """A classifier that fills in values that were not measured from the measured values of the sample."""
 
     population_: Population | None
+    class_weight: dict[Any, float] | str | None
+    classes_: Labels
 
     @property
     def _keeps_correlations(self) -> bool:
@@ -362,6 +343,19 @@ class FillsGaps:
                 "exact ones), here and in fit: it is replaced by what the measured values of the sample let expect"
             ) from None
 
+    def _labelled(self, X: object, y: object, sample_weight: object, X_err: object) -> tuple[Samples, Any]:
+        """Return new samples with their labels, of all classes of the fit, and error bars without gaps."""
+        X, errors = split_errors(X, X_err)
+        if has_unmeasured(errors):
+            X, errors = self._filled(X, errors)
+        samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self, reset=False)
+        self._check_classes(samples.classes)
+        return samples, errors
+
+    def _check_classes(self, classes: Labels) -> None:
+        if not np.array_equal(classes, self.classes_):
+            raise ValueError(f"y must have the classes {self.classes_.tolist()!r}; got {classes.tolist()!r}")
+
     def _filled(self, X: object, X_err: object) -> tuple[Any, Any]:
         if sp.issparse(X):
             raise ValueError("X_err has infinite errors, for what was not measured: that needs a dense X")
@@ -378,6 +372,10 @@ class FillsGaps:
 
 class GuruEstimator(Classifier):
     """The part of an estimator that does not depend on where its features come from."""
+
+    __metadata_request__fit: ClassVar = {"X_err": True}
+    __metadata_request__predict_proba: ClassVar = {"X_err": True}
+    __metadata_request__predict_log_proba: ClassVar = {"X_err": True}
 
     # Attributes that predictions do not need.
     _of_training: ClassVar[tuple[str, ...]] = ("alpha_", "_descent")
@@ -575,6 +573,15 @@ def check_errors_given(estimator: BaseEstimator, X_err: object) -> None:
             "X_err is missing: this classifier was fitted with error bars, so predictions need the error bars of their "
             "samples. Pass X_err=0 if the values are exact. In cross_val_score and searches, give "
             "gaussguru.Measured(X, X_err) as X: scorers such as 'neg_log_loss' are not passed X_err"
+        )
+
+
+def refuse_metadata(params: dict[str, Any], receiver: str) -> None:
+    """Raise if there is metadata that scikit-learn does not route to the splitter or the ``receiver``."""
+    if params and not sklearn.get_config()["enable_metadata_routing"]:
+        raise ValueError(
+            f"{sorted(params)} can be given only with sklearn.set_config(enable_metadata_routing=True), which decides "
+            f"whether they go to the splitter or to the {receiver}"
         )
 
 

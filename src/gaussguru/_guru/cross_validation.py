@@ -11,7 +11,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 
 from gaussguru._errors import measured, split_errors
-from gaussguru._guru.base import Settings
+from gaussguru._guru.base import Settings, refuse_metadata
 from gaussguru._guru.linear import GuruClassifier
 from gaussguru._guru.path import Proof, follow, noise_levels, warn_of
 from gaussguru._rows.threads import Pool, n_threads
@@ -246,19 +246,12 @@ class GuruClassifierCV(GuruClassifier):
         if sklearn.get_config()["enable_metadata_routing"]:
             routed = process_routing(self, "fit", **given) if given else None
             return (dict(routed.splitter.split), dict(routed.scorer.score)) if routed else ({}, {})
-        self._refuse(params)
+        refuse_metadata(params, "scorer")
         return {}, {name: value for name, value in given.items() if name == "sample_weight" or self._scores_errors()}
 
     def _scores_errors(self) -> bool:
         """Return whether the scorer has an argument for error bars."""
         return self.scoring is not None and "X_err" in inspect.signature(self._scorer()).parameters
-
-    def _refuse(self, params: dict[str, Any]) -> None:
-        if params and not sklearn.get_config()["enable_metadata_routing"]:
-            raise ValueError(
-                f"{sorted(params)} can be given only with sklearn.set_config(enable_metadata_routing=True), which "
-                "decides whether they go to the splitter or to the scorer"
-            )
 
     def score(self, X: object, y: object, sample_weight: object = None, X_err: object = None, **params: Any) -> float:
         """Return the score defined by ``scoring``.
@@ -286,7 +279,7 @@ class GuruClassifierCV(GuruClassifier):
         if given and sklearn.get_config()["enable_metadata_routing"]:
             given = process_routing(self, "score", **given).scorer.score
         else:
-            self._refuse(params)
+            refuse_metadata(params, "scorer")
         return float(self._scorer()(self, X, y, **given))
 
     def get_metadata_routing(self) -> MetadataRouter:

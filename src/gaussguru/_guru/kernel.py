@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.validation import check_is_fitted, check_non_negative
 
-from gaussguru._errors import Errors, check_errors, check_products, has_unmeasured, split_errors
+from gaussguru._errors import Errors, check_errors, check_products, split_errors
 from gaussguru._guru.base import FillsGaps, GuruEstimator
 from gaussguru._guru.certificates.dual_point import Certificate
 from gaussguru._guru.kernel_errors import check_kernel, dense_rows, noisy_features, noisy_scores
@@ -24,7 +24,6 @@ from gaussguru._guru.kernel_matrix import (
     features_of,
     is_singular,
     kernel_scores,
-    landmark_features,
 )
 from gaussguru._guru.pose import Objective, Posed, flat, pose
 from gaussguru._guru.probabilities import covariance_roots
@@ -176,12 +175,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
     True
     """
 
-    __metadata_request__fit: ClassVar = {"X_err": True}
     __metadata_request__decision_function: ClassVar = {"X_err": True}
-    __metadata_request__predict: ClassVar = {"X_err": True}
-    __metadata_request__predict_proba: ClassVar = {"X_err": True}
-    __metadata_request__predict_log_proba: ClassVar = {"X_err": True}
-    __metadata_request__score: ClassVar = {"X_err": True}
 
     def __init__(
         self,
@@ -310,13 +304,14 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         return self
 
     def _span(self, kernel: Kernel, X: Any, mapped: BlockMap) -> LandmarkSpace:
-        """Return the space of all samples, or of some, with error bars."""
+        """Return the space of all samples, or of some."""
         n = X.shape[0]
         if self.n_components is None:
             _check_memory(n)
             return exact_features(kernel, X, mapped)[2]
         landmarks = check_random_state(self.random_state).permutation(n)[: self.n_components]
-        space = exact_features(kernel, X[landmarks], mapped)[2]
+        points = X[np.ix_(landmarks, landmarks)] if kernel.is_precomputed else X[landmarks]
+        space = exact_features(kernel, points, mapped)[2]
         return LandmarkSpace(landmarks[space.landmarks], space.factor)
 
     def _fit_matrix(self, kernel: Kernel, samples: Samples, model: Objective, before: object) -> bool:
@@ -446,8 +441,9 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
             if self.n_components is None:
                 _check_memory(n)
                 return exact_features(kernel, X, mapped)
-            landmarks = check_random_state(self.random_state).permutation(n)[: self.n_components]
-            return landmark_features(kernel, X, landmarks, dtype, mapped)
+            space = self._span(kernel, X, mapped)
+            points = kernel.take(X, space.landmarks)
+            return features_of(kernel, X, points, space, dtype, mapped), np.arange(n), space
 
     def _keep(self, kernel: Kernel, X: Any, support: Index, coef: Array, length: Array) -> None:
         used = np.flatnonzero(coef.any(axis=0))
@@ -583,14 +579,9 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         self._check_parameters()
         if self._kernel.is_precomputed:
             raise ValueError("kernel='precomputed' keeps no samples, of which a certificate needs the kernel matrix")
-        X, X_err = split_errors(X, X_err)
+        samples, X_err = self._labelled(X, y, sample_weight, X_err)
         if X_err is not None:
             self._check_errors_suit()
-        if has_unmeasured(X_err):
-            X, X_err = self._filled(X, X_err)
-        samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self, reset=False)
-        if not np.array_equal(samples.classes, self.classes_):
-            raise ValueError(f"y must have the classes {self.classes_.tolist()!r}; got {samples.classes.tolist()!r}")
         model = Objective(resolve_loss(self.loss), Isotropic(float(self.sigma)), float(self.l2), self.fit_intercept)
         X = samples.X.astype(np.float64, copy=False)
         assert_all_finite(X, input_name="X")

@@ -220,16 +220,6 @@ def _check_rest(kernel: Kernel, X: Any, Z: Array, order: Index, whole: Array, al
         )
 
 
-def landmark_features(
-    kernel: Kernel, X: Any, landmarks: Index, dtype: Any, mapped: BlockMap = map
-) -> tuple[Array, Index, LandmarkSpace]:
-    """Return, as :func:`exact_features` does, features in the span of landmarks among the samples (Nystroem)."""
-    points = X[np.ix_(landmarks, landmarks)] if kernel.is_precomputed else X[landmarks]
-    *_, space = exact_features(kernel, points)
-    space = LandmarkSpace(landmarks[space.landmarks], space.factor)
-    return features_of(kernel, X, kernel.take(X, space.landmarks), space, dtype, mapped), np.arange(X.shape[0]), space
-
-
 def features_of(kernel: Kernel, X: Any, points: Any, space: LandmarkSpace, dtype: Any, mapped: BlockMap = map) -> Array:
     """Return the features of samples in the span of points (from :meth:`Kernel.take`)."""
     n = X.shape[0]

@@ -11,7 +11,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru._errors import Errors, check_errors, check_products, has_unmeasured, split_errors
+from gaussguru._errors import Errors, check_errors, check_products, split_errors
 from gaussguru._guru.base import FillsGaps, GuruEstimator, LinearScores
 from gaussguru._guru.certificates.dual_point import Certificate
 from gaussguru._guru.pose import Objective, Posed, flat, pose
@@ -27,7 +27,7 @@ from gaussguru._rows.validation import (
     check_samples,
     explain_not_finite,
 )
-from gaussguru._utils.linalg import Array, Labels
+from gaussguru._utils.linalg import Array
 from gaussguru.losses import Loss, resolve_loss
 from gaussguru.noise import QuadraticNoise, resolve_noise
 from gaussguru.sources.base import Fields, Source
@@ -165,10 +165,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
     """
 
     _takes_sources: ClassVar = True
-    __metadata_request__fit: ClassVar = {"X_err": True}
     __metadata_request__partial_fit: ClassVar = {"X_err": True}
-    __metadata_request__predict_proba: ClassVar = {"X_err": True}
-    __metadata_request__predict_log_proba: ClassVar = {"X_err": True}
 
     def __init__(
         self,
@@ -431,11 +428,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         source = as_source(X)
         if source is not None:
             return self._certificate_of(source, Fields(y, sample_weight, X_err))
-        X, X_err = split_errors(X, X_err)
-        if has_unmeasured(X_err):
-            X, X_err = self._filled(X, X_err)
-        samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self, reset=False)
-        self._check_classes(samples.classes)
+        samples, X_err = self._labelled(X, y, sample_weight, X_err)
         model = self._resolved(samples, X_err)
         with self._threads(samples, model, X_err) as mapped:
             return self._certified(pose(samples, model, mapped, self._errors(samples, X_err, mapped)))
@@ -448,10 +441,6 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
             self._check_classes(streamed.classes)
             model = self._resolved(streamed.samples, streamed.measured or None)
             return self._certified(streamed.posed(self.class_weight, model))
-
-    def _check_classes(self, classes: Labels) -> None:
-        if not np.array_equal(classes, self.classes_):
-            raise ValueError(f"y must have the classes {self.classes_.tolist()!r}; got {classes.tolist()!r}")
 
     def _certified(self, posed: Posed) -> Certificate:
         """Return the certificate of the classifier in a problem."""

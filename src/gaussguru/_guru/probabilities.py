@@ -387,11 +387,10 @@ def _among(means: Array, roots: Array) -> tuple[Array, Array]:
     result, errors = np.zeros((2, n, m))
     for rank in np.unique(ranks).tolist():
         part = np.flatnonzero(ranks == rank)
-        if rank > 1 and m == 3:
-            result[part] = _three(means[part], axes[part])
-            continue
-        if rank > 1 and m == 4:
-            result[part], error = _four(means[part], axes[part])
+        if rank > 1 and m <= 4:
+            result[part], error = _few(means[part], axes[part])
+            if m == 3:
+                continue
             errors[part] = np.maximum(error, 1e-10)[:, np.newaxis]
             part = part[error > 1e-7]  # left to the sequence of points
             if not len(part):
@@ -410,20 +409,15 @@ def _among(means: Array, roots: Array) -> tuple[Array, Array]:
     return result, errors
 
 
-def _three(means: Array, roots: Array) -> Array:
+def _few(means: Array, roots: Array) -> tuple[Array, Array]:
+    """Return probabilities of three or four classes, and the error of their sum before they are divided by it."""
     result = np.empty_like(means)
-    for k in range(3):
-        (first, second), (correlation,) = _leads(means, roots, k)
-        result[:, k] = bivariate_normal(first, second, correlation)
-    return np.asarray(result / result.sum(axis=1, keepdims=True))
-
-
-def _four(means: Array, roots: Array) -> tuple[Array, Array]:
-    """Return probabilities of four classes, and the error of their sum before they are divided by it."""
-    result = np.empty_like(means)
-    for k in range(4):
+    for k in range(means.shape[1]):
         leads, correlations = _leads(means, roots, k)
-        result[:, k] = trivariate_normal(np.array(leads), np.array(correlations))
+        if len(leads) == 2:
+            result[:, k] = bivariate_normal(*leads, *correlations)
+        else:
+            result[:, k] = trivariate_normal(np.array(leads), np.array(correlations))
     total = result.sum(axis=1)
     return result / total[:, np.newaxis], np.abs(total - 1.0)
 

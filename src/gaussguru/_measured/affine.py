@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._errors import PLAIN_ONLY, AffineComponents, LowRank, Measured
 from gaussguru._guru.base import LinearScores
+from gaussguru._guru.probabilities import places
 from gaussguru._utils.blocks import row_blocks
 from gaussguru._utils.frames import as_numbers, is_frame, like
 from gaussguru._utils.linalg import Array, Index
@@ -257,6 +258,15 @@ def as_table(X: object) -> Any:
     if isinstance(X, Measured):
         raise TypeError(PLAIN_ONLY)
     return X if sp.issparse(X) or is_frame(X) else np.asarray(X)
+
+
+def true_labels(model: BaseEstimator, y: object, n_samples: int) -> Index:
+    """Return the number of the class of each sample; raise unless a fitted model knows all labels."""
+    classes = final_estimator(model).classes_
+    labels, known = places(classes, y, n_samples)
+    if not known.all():
+        raise ValueError(f"y must hold labels among the classes {classes.tolist()!r}")
+    return labels
 
 
 def final_estimator(estimator: BaseEstimator) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import scipy.sparse as sp
 import sklearn
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.model_selection import PredefinedSplit, StratifiedKFold, check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import Bunch, check_array, get_tags
@@ -25,7 +25,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from gaussguru._errors import Measured, check_products, measured, split_errors
-from gaussguru._guru.base import ByProbability, OrUnchanged
+from gaussguru._guru.base import ByProbability, refuse_metadata
 from gaussguru._guru.linear import GuruClassifier
 from gaussguru._guru.probabilities import mixture_moments, score_covariance, score_roots
 from gaussguru._guru.streamed import by_parts, takes_sources
@@ -179,7 +179,7 @@ class CalibratedScores(ByProbability):
         return logs
 
 
-class CalibratedWithErrorsCV(CalibratedScores, OrUnchanged, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+class CalibratedWithErrorsCV(CalibratedScores, MetaEstimatorMixin, BaseEstimator):
     """Calibrated probabilities that account for error bars, fitted by cross-validation.
 
     A sample has a score ``m`` with a spread ``s`` under its error bars. The probability of the second of two
@@ -365,11 +365,7 @@ class CalibratedWithErrorsCV(CalibratedScores, OrUnchanged, ClassifierMixin, Met
             to_fit = dict(routed.estimator.fit) if routed else {}
             to_fit.pop("X_err", None)
             return Bunch(splitter=Bunch(split=routed.splitter.split if routed else {}), estimator=Bunch(fit=to_fit))
-        if params:
-            raise ValueError(
-                f"{sorted(params)} can be given only with sklearn.set_config(enable_metadata_routing=True), which "
-                "decides whether they go to the splitter or to the estimator"
-            )
+        refuse_metadata(params, "estimator")
         to_fit = {} if weights is None else dict.fromkeys(_weight_names(estimator), weights)
         return Bunch(splitter=Bunch(split={"groups": groups}), estimator=Bunch(fit=to_fit))
 

@@ -17,8 +17,7 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._errors import Measured, marked, split_errors, standard_deviations, unmeasured
-from gaussguru._guru.probabilities import places
-from gaussguru._measured.affine import AffineMap, NotLinearError, as_table, final_estimator
+from gaussguru._measured.affine import AffineMap, NotLinearError, as_table, final_estimator, true_labels
 from gaussguru._measured.calibrated import CalibratedWithErrorsCV
 from gaussguru._measured.error_bar import ErrorBarClassifier
 from gaussguru._measured.remeasure import without_gaps
@@ -121,9 +120,7 @@ def feature_importance(
     n, d = samples.shape
     weights = check_weights(sample_weight, n)
     weights = np.full(n, 1.0 / n) if weights is None else weights / weights.sum()
-    labels, known = places(final_estimator(model).classes_, y, n)
-    if not known.all():
-        raise ValueError(f"y must hold labels among the classes {final_estimator(model).classes_.tolist()!r}")
+    labels = true_labels(model, y, n)
 
     def losses(samples: object) -> Array:
         """Return the loss of every sample, (n,)."""

@@ -18,8 +18,8 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from gaussguru._guru.cross_validation import GuruClassifierCV
 from gaussguru._guru.kernel import KernelGuruClassifier
 from gaussguru._guru.kernel_matrix import Kernel, kernel_scores
-from gaussguru._guru.probabilities import covariance_roots, lower_bound, places
-from gaussguru._measured.affine import as_table, dense, final_estimator, linear_scores
+from gaussguru._guru.probabilities import covariance_roots, lower_bound
+from gaussguru._measured.affine import as_table, dense, final_estimator, linear_scores, true_labels
 from gaussguru._rows.validation import check_features
 from gaussguru._utils.checks import ParameterError, check_choice, check_optional, check_real, check_sigma
 from gaussguru._utils.frames import take_rows
@@ -198,11 +198,9 @@ def _noise_level(model: BaseEstimator, sigma: float | None) -> float:
 
 
 def _labels(model: BaseEstimator, y: object, n_samples: int) -> Index:
-    classes = final_estimator(model).classes_
-    labels, known = places(classes, y, n_samples)
-    if not known.all() or n_samples == 0:
-        raise ValueError(f"y must hold labels among the classes {classes.tolist()!r}, at least one")
-    return labels
+    if n_samples == 0:
+        raise ValueError("y must hold the label of at least one sample")
+    return true_labels(model, y, n_samples)
 
 
 def _mistakes(model: BaseEstimator, X: object, y: object) -> Array:

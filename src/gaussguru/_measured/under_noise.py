@@ -31,7 +31,7 @@ from gaussguru._guru.probabilities import (
     score_roots,
     winners,
 )
-from gaussguru._measured.affine import NotLinearError, as_table, dense, final_estimator, linear_scores
+from gaussguru._measured.affine import NotLinearError, as_table, dense, final_estimator, linear_scores, true_labels
 from gaussguru._measured.calibrated import last_step
 from gaussguru._measured.deconvolve import Deconvolve
 from gaussguru._utils.checks import ParameterError, check_choice, check_count
@@ -283,14 +283,12 @@ def robustness_curve(
         errors_at_one = check_errors(np.ones(X.shape[0]) if X_err is None else X_err, X)
     if method == "analytic":
         scores, coef = linear_scores(estimator, X)
-        labels, known = places(final_estimator(estimator).classes_, y, len(scores))
+        classes = final_estimator(estimator).classes_
         roots = graded_roots(coef[np.newaxis]) if X_err is None else score_roots(coef, errors_at_one)
         for i, level in enumerate(levels):
             # Errors of all samples add up: the points of the quadrature are the same, so they may have the same sign.
-            accuracy[i], error[i] = (
-                np.average(np.where(known, part[np.arange(len(labels)), labels], 0.0), weights=sample_weight)
-                for part in label_probabilities(scores, level * roots)
-            )
+            each = label_probabilities(scores, level * roots)
+            accuracy[i], error[i] = (expected_score(part, classes, y, sample_weight) for part in each)
         return RobustnessCurve(levels, accuracy, error)
     check_count("n_repeats", n_repeats, low=2)
     rng = _generator(random_state)
@@ -311,7 +309,7 @@ def counts_errors(estimator: BaseEstimator) -> bool:
     """Return whether the labels that an estimator predicts depend on the error bars as well as on the values."""
     estimator = getattr(estimator, "best_estimator_", estimator)
     if isinstance(estimator, Pipeline):
-        if not isinstance(final_estimator(estimator), Classifier | ByProbability):
+        if not isinstance(final_estimator(estimator), Classifier):
             return False
         return any(counts_errors(step) for _, step in estimator.steps)
     return isinstance(estimator, ByProbability | Deconvolve) or getattr(estimator, "_counts_errors", False)
@@ -403,10 +401,7 @@ class LogLossScorer(_Scorer):
         """Return minus the log loss."""
         probabilities = np.asarray(class_probabilities(estimator, X, X_err=X_err))
         logs = np.log(np.clip(probabilities, np.finfo(np.float64).eps, 1.0))
-        classes = final_estimator(estimator).classes_
-        labels, known = places(classes, y, len(logs))
-        if not known.all():
-            raise ValueError(f"y must hold labels among the classes {classes.tolist()!r}")
+        labels = true_labels(estimator, y, len(logs))
         return float(np.average(logs[np.arange(len(labels)), labels], weights=sample_weight))
 
 

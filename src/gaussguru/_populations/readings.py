@@ -35,9 +35,9 @@ class Readings:
         return len(self.values)
 
     def __getitem__(self, index: object) -> "Readings":
-        parts = {field.name: getattr(self, field.name) for field in fields(self)}
-        taken: dict[str, Any] = {name: None if part is None else part[index] for name, part in parts.items()}
-        return Readings(**taken)
+        parts: list[Any] = [getattr(self, field.name) for field in fields(self)]
+        taken: list[Any] = [None if part is None else part[index] for part in parts]
+        return Readings(*taken)
 
     @property
     def shape(self) -> tuple[int, ...]:
