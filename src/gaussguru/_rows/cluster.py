@@ -24,8 +24,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from gaussguru._native._binding import CleanExit
-from gaussguru._rows.rows import RowVector, T, Task, added
-from gaussguru._rows.streams import PartStep
+from gaussguru._rows.rows import RowVector, Step, T, Task, added
+from gaussguru._rows.streams import PartStep, Some
 from gaussguru._rows.threads import SingleBlas
 
 # Objects of Dask, whose types are incomplete.
@@ -78,7 +78,7 @@ class Session(CleanExit):
         """Return futures of delayed tasks."""
         return self._noted(self.client.compute(list(delayed), optimize_graph=True))
 
-    def map(self, function: Task[object], name: str, *arguments: Sequence[object], **shared: Any) -> list[Future]:
+    def map(self, function: Step, name: str, *arguments: Sequence[object], **shared: Any) -> list[Future]:
         """Return futures of ``function(*arguments of each index, **shared)``."""
         return self._noted(self.client.map(function, *arguments, pure=False, key=f"guru-{name}", **shared))
 
@@ -163,6 +163,8 @@ def _lost(error: BaseException) -> str:
 Group: TypeAlias = list[int]
 # Sums of runs of ``2**level`` parts, by ``(level, number of the run)``.
 Runs: TypeAlias = dict[tuple[int, int], Any]
+# Arguments that all parts share.
+Shared: TypeAlias = dict[str, object]
 
 
 class Slot(NamedTuple):
@@ -195,17 +197,11 @@ class Cluster:
     def __len__(self) -> int:
         return sum(map(len, self.groups))
 
-    def each(self, task: Task[object], /, *vectors: RowVector, pointwise: bool = False, **shared: object) -> RowVector:
+    def each(self, task: Step, /, *vectors: RowVector, pointwise: bool = False, **shared: object) -> RowVector:
         return Slots(Slot(future) for future in self._run(_listed, task, vectors, shared))
 
     def collected(
-        self,
-        task: Task[T],
-        /,
-        *vectors: RowVector,
-        pointwise: bool = False,
-        some: Sequence[int] | None = None,
-        **shared: object,
+        self, task: Task[T], /, *vectors: RowVector, pointwise: bool = False, some: Some = None, **shared: object
     ) -> list[T]:
         groups = self._chosen(range(len(self)) if some is None else some)
         return self._in_order(self.session.received(self._run(_listed, task, vectors, shared, groups)), groups)
@@ -223,13 +219,7 @@ class Cluster:
         return kept, self._in_order(self.session.received(futures), self.groups)
 
     def then(
-        self,
-        make: Task[object],
-        /,
-        *vectors: RowVector,
-        bare: Task[object] | None = None,
-        kept: bool = True,
-        **shared: object,
+        self, make: Step, /, *vectors: RowVector, bare: Step | None = None, kept: bool = True, **shared: object
     ) -> "Cluster":
         if self.steps or not kept:
             return replace(self, steps=(*self.steps, PartStep(make, vectors, shared)))
@@ -271,7 +261,7 @@ class Cluster:
         return [value for _, value in sorted(pairs, key=lambda pair: pair[0])]
 
     def _paired(
-        self, way: Task[object], task: Task[object], vectors: tuple[RowVector, ...], shared: dict[str, object]
+        self, way: Step, task: Step, vectors: tuple[RowVector, ...], shared: Shared
     ) -> tuple[RowVector, list[Future]]:
         """Start a task that returns pairs; return the first halves as a row vector, and futures of the second."""
         futures = self._run(way, task, vectors, shared)
@@ -279,12 +269,7 @@ class Cluster:
         return Slots(Slot(future, 0) for future in futures), self.session.map(_second, "sums", futures)
 
     def _run(
-        self,
-        way: Task[object],
-        task: Task[object],
-        vectors: Sequence[RowVector],
-        shared: dict[str, object],
-        groups: list[Group] | None = None,
+        self, way: Step, task: Step, vectors: Sequence[RowVector], shared: Shared, groups: list[Group] | None = None
     ) -> list[Future]:
         """Start a task for every group that is not empty; ``way`` combines its results of all parts of the group."""
         groups = self.groups if groups is None else groups
@@ -293,7 +278,7 @@ class Cluster:
         arguments = [self._given(vector, used) for step in calls for vector in step.vectors]
         given, picks = [values for values, _ in arguments], [pick for _, pick in arguments]
         every = [step.shared for step in calls]
-        call: dict[str, object] = {
+        call: Shared = {
             "way": way,
             "tasks": [(step.make, len(step.vectors)) for step in calls],
             "picks": picks,
@@ -326,7 +311,7 @@ class Cluster:
         return functools.reduce(added, [runs[key] for key in sorted(runs, reverse=True)])
 
 
-def _name(task: Task[object], shared: dict[str, object]) -> str:
+def _name(task: Step, shared: Shared) -> str:
     """Return the name of a task for the dashboard."""
     return str(getattr(shared.get("task", task), "__name__", "task")).strip("_")
 
@@ -348,9 +333,9 @@ def _called(
     indices: list[int],
     *given: object,
     way: Callable[[Iterator[tuple[int, Any]]], T],
-    tasks: list[tuple[Task[object], int]],
+    tasks: list[tuple[Step, int]],
     picks: list[tuple[int | None, tuple[int, ...]]],
-    shared: list[dict[str, object]] | None = None,
+    shared: list[Shared] | None = None,
 ) -> T:
     """Apply tasks, one after the other, to items of a group, with one BLAS thread: Dask gives each task a core.
 

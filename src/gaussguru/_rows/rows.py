@@ -36,7 +36,9 @@ Matrix = Any  # a C-contiguous ndarray or a CSR matrix or array, float32 or floa
 RowVector = list[Any]
 BlockMap = Callable[..., Iterable[Any]]
 T = TypeVar("T")
+# Functions of a block: tasks with a result that is used, and steps, whose results stay with the blocks.
 Task = Callable[..., T]
+Step = Callable[..., object]
 
 # Bytes of X in a block: 0.2 ms of work, ten times the 20 us of handing a task to a thread.
 BLOCK_BYTES = 4 << 20
@@ -311,7 +313,7 @@ class Rows:
 
     # --- tasks --------------------------------------------------------------------------------------------
 
-    def each(self, task: Task[object], /, *vectors: RowVector, pointwise: bool = False, **shared: object) -> RowVector:
+    def each(self, task: Step, /, *vectors: RowVector, pointwise: bool = False, **shared: object) -> RowVector:
         """Return ``task(block, *vectors of the block, **shared)`` of every block: a row vector.
 
         A ``pointwise`` task does not read X; with few rows it runs in the calling thread.

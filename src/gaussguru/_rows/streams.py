@@ -37,6 +37,7 @@ from gaussguru._rows.rows import (
     Matrix,
     Rows,
     RowVector,
+    Step,
     T,
     Task,
     check_squares,
@@ -50,6 +51,10 @@ from gaussguru._utils.linalg import Array, Index, Labels, Numbers
 KEPT_BYTES = 64 << 20
 # Bytes of a subsample in memory (three times as many while its parts are joined).
 DRAWN_BYTES = 128 << 20
+
+
+# Numbers of the items that a task is for; None: all.
+Some = Sequence[int] | None
 
 
 class Part(NamedTuple):
@@ -163,17 +168,11 @@ class Blocks(Protocol):
 
     def __len__(self) -> int: ...
 
-    def each(self, task: Task[object], /, *vectors: RowVector, pointwise: bool = False, **shared: object) -> RowVector:
+    def each(self, task: Step, /, *vectors: RowVector, pointwise: bool = False, **shared: object) -> RowVector:
         """Return the results of a task as a row vector, which stays with the items."""
 
     def collected(
-        self,
-        task: Task[T],
-        /,
-        *vectors: RowVector,
-        pointwise: bool = False,
-        some: Sequence[int] | None = None,
-        **shared: object,
+        self, task: Task[T], /, *vectors: RowVector, pointwise: bool = False, some: Some = None, **shared: object
     ) -> list[T]:
         """Return the (small) results of a task of all items, or of those with the numbers ``some``, to this process."""
 
@@ -187,13 +186,7 @@ class Blocks(Protocol):
         """Return a row vector and a list of small results, from a task that returns pairs."""
 
     def then(
-        self,
-        make: Task[object],
-        /,
-        *vectors: RowVector,
-        bare: Task[object] | None = None,
-        kept: bool = True,
-        **shared: object,
+        self, make: Step, /, *vectors: RowVector, bare: Step | None = None, kept: bool = True, **shared: object
     ) -> Self:
         """Return the items that ``make`` makes of these; ``bare`` makes them from the vectors alone, without X.
 
@@ -286,7 +279,7 @@ def read_array(file: int, start: int, dtype: DTypeLike, shape: tuple[int, ...]) 
 class PartStep(NamedTuple):
     """A function ``make(item, *entries of row vectors, **shared)`` that is applied to an item after reading it."""
 
-    make: Task[object]
+    make: Step
     vectors: tuple[RowVector, ...]
     shared: dict[str, object]
 
@@ -322,18 +315,12 @@ class LocalParts:
             return len(self.numbers)
         return len(self.parts) if self.parts is not None else sum(1 for _ in self._streamed())
 
-    def each(self, task: Task[object], /, *vectors: RowVector, pointwise: bool = False, **shared: object) -> RowVector:
+    def each(self, task: Step, /, *vectors: RowVector, pointwise: bool = False, **shared: object) -> RowVector:
         shelf = Shelf()
         return list(self._mapped(lambda *given: shelf.put(task(*given, **shared)), vectors, pointwise))
 
     def collected(
-        self,
-        task: Task[T],
-        /,
-        *vectors: RowVector,
-        pointwise: bool = False,
-        some: Sequence[int] | None = None,
-        **shared: object,
+        self, task: Task[T], /, *vectors: RowVector, pointwise: bool = False, some: Some = None, **shared: object
     ) -> list[T]:
         return list(self._mapped(partial(task, **shared), vectors, pointwise, some))
 
@@ -363,13 +350,7 @@ class LocalParts:
             yield part
 
     def then(
-        self,
-        make: Task[object],
-        /,
-        *vectors: RowVector,
-        bare: Task[object] | None = None,
-        kept: bool = True,
-        **shared: object,
+        self, make: Step, /, *vectors: RowVector, bare: Step | None = None, kept: bool = True, **shared: object
     ) -> "LocalParts":
         step = PartStep(make, vectors, shared)
         if bare is None:
@@ -387,9 +368,7 @@ class LocalParts:
     def unzipped(self, vector: RowVector, n: int) -> list[RowVector]:
         return [list(part) for part in zip(*vector, strict=True)]
 
-    def _mapped(
-        self, task: Task[T], vectors: Sequence[RowVector], pointwise: bool, some: Sequence[int] | None = None
-    ) -> Iterable[T]:
+    def _mapped(self, task: Task[T], vectors: Sequence[RowVector], pointwise: bool, some: Some = None) -> Iterable[T]:
         """Yield the results of a task of all items, or of those with the numbers ``some``."""
         if pointwise and self.bare is not None:
             bare = self.bare
@@ -417,7 +396,7 @@ class LocalParts:
 
         return self.map(read, indices)
 
-    def _in_turn(self, run: Task[T], some: Sequence[int] | None) -> Iterator[T]:
+    def _in_turn(self, run: Task[T], some: Some) -> Iterator[T]:
         """Yield the results of a function of the parts of a stream, which is read up to the last of ``some``."""
         wanted = None if some is None else set(some)
         index_of = None if self.numbers is None else {number: index for index, number in enumerate(self.numbers)}
@@ -747,7 +726,7 @@ class StreamedRows(Rows):
 
     # --- tasks --------------------------------------------------------------------------------------------
 
-    def each(self, task: Task[object], /, *vectors: RowVector, pointwise: bool = False, **shared: object) -> RowVector:
+    def each(self, task: Step, /, *vectors: RowVector, pointwise: bool = False, **shared: object) -> RowVector:
         """Return the results of a task as a row vector, which stays with the blocks."""
         return self._items.each(task, *vectors, pointwise=pointwise, **shared)
 
