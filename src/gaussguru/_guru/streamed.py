@@ -53,30 +53,20 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 HEADS = 8
 
 
-class Head(NamedTuple):
-    """A few rows of a part, its number of rows, whether it has labels, and its number."""
-
-    X: Any
-    X_err: Any
-    n_rows: int
-    has_labels: bool
-    number: int
-
-
-def head_of(part: Part, n_rows: int) -> Head:
+def head_of(part: Part, n_rows: int) -> Part:
     """Return about ``n_rows`` rows of a part, evenly spaced."""
     every = slice(None, None, max(1, part.X.shape[0] // n_rows))
-    X_err = None if part.X_err is None else part.X_err[every]
-    return Head(part.X[every], X_err, part.X.shape[0], part.y is not None, part.number)
+    X, y, _, X_err = (None if field is None else field[every] for field in part[:4])
+    return Part(X, y, None, X_err, part.number)
 
 
-def heads_of(parts: Blocks, *, streamed: bool) -> list[Head]:
+def heads_of(parts: Blocks, *, streamed: bool) -> list[Part]:
     """Return a few rows of a few parts; of all parts if these are empty."""
     n = HEADS if streamed else len(parts)  # only a pass would count the parts of a stream
     numbers = sorted({int(number) for number in np.linspace(0, n - 1, min(HEADS, n))})
-    heads = [head for head in parts.collected(head_of, some=numbers, n_rows=FEW // len(numbers)) if head.n_rows]
+    heads = [head for head in parts.collected(head_of, some=numbers, n_rows=FEW // len(numbers)) if head.X.shape[0]]
     if not heads:
-        heads = [head for head in parts.collected(head_of, n_rows=FEW // HEADS) if head.n_rows]
+        heads = [head for head in parts.collected(head_of, n_rows=FEW // HEADS) if head.X.shape[0]]
     if not heads:
         raise ValueError("X must have at least one sample; all partitions are empty")
     return heads
@@ -149,7 +139,7 @@ def surveyed(
     """
     streamed = isinstance(parts, LocalParts) and parts.parts is None
     heads = heads_of(parts, streamed=streamed)
-    if not heads[0].has_labels:
+    if heads[0].y is None:
         raise ValueError("y is required: an array, a collection like X, or the name of a column")
     n_features, sparse = int(heads[0].X.shape[1]), sp.issparse(heads[0].X)
     for head in heads:
@@ -181,7 +171,7 @@ def _drawn(n_rows: int, n_columns: int, n_classes: int, n_parts: int | None) -> 
     return DEFAULT.drawn_rows(n_rows, n_columns, width, min(HEADS, n_parts or HEADS))
 
 
-def units_of(heads: list[Head], *, centred: bool) -> Posed:
+def units_of(heads: list[Part], *, centred: bool) -> Posed:
     """Return the units of the solver, from the head."""
     X = [head.X for head in heads]
     if sp.issparse(X[0]):
@@ -231,7 +221,7 @@ class Gaps:
     estimated: bool = True
     population: Population | None = None
 
-    def filled(self, parts: Blocks, heads: list[Head]) -> tuple[Blocks, Population | None, int]:
+    def filled(self, parts: Blocks, heads: list[Part]) -> tuple[Blocks, Population | None, int]:
         """Return parts without gaps, the population, and the number of passes: one, or two if it is estimated."""
         about = about_means(heads)
         moments: list[_PartMoments] = parts.collected(_moments, about=about)
@@ -260,7 +250,7 @@ class _PartMoments(NamedTuple):
     moments: FeatureMoments
 
 
-def about_means(heads: list[Head]) -> Array:
+def about_means(heads: list[Part]) -> Array:
     """Return approximate means of the measured values of each feature, from the head."""
     sample = np.concatenate([head.X for head in heads]).astype(np.float64)
     known = np.isfinite(sample)

@@ -24,7 +24,6 @@ from gaussguru._rows.validation import check_features
 from gaussguru._utils.checks import ParameterError, check_choice, check_optional, check_real, check_sigma
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import EPS, Array, Index, graded_roots
-from gaussguru.noise import Isotropic
 
 # Lengths of the classifiers of the PAC-Bayes bound, whose noise is 1; each of them costs confidence.
 LENGTHS = 2.0 ** np.arange(0.0, 10.5, 0.5)
@@ -192,8 +191,8 @@ def inverse_kl(mean: float, budget: float) -> float:
 def _noise_level(model: BaseEstimator, sigma: float | None) -> float:
     """Return the noise level that is given, or that of a model for which it was not chosen by the samples, or 0."""
     noise = getattr(model, "noise_", None)
-    if sigma is None and isinstance(noise, Isotropic) and not isinstance(model, GuruClassifierCV):
-        return noise.sigma
+    if sigma is None and noise is not None and noise.is_rotatable and not isinstance(model, GuruClassifierCV):
+        return float(noise.sigma)
     return sigma or 0.0
 
 

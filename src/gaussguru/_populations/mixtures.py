@@ -207,9 +207,9 @@ class Mixture:
             factor[few, :, :d], factor[few, :, d:] = any_roots(within.covariances), 0.0
         return means, factor
 
-    def shares(self, rows: Readings, mapped: BlockMap = map) -> Array:
+    def shares(self, rows: Readings) -> Array:
         """Return the probability of each component for every sample."""
-        parts = mapped(lambda part: shares_of(self.joint(rows[part])[1]), rows.blocks(self.width))
+        parts = [shares_of(self.joint(rows[part])[1]) for part in rows.blocks(self.width)]
         return np.concatenate([np.zeros((0, self.n_components)), *parts])
 
     def log_likelihood(self, rows: Readings, mapped: BlockMap = map) -> Array:

@@ -377,14 +377,8 @@ def _in_runs(results: Iterator[tuple[int, Any]]) -> Runs:
 
 
 def _listed_and_in_runs(results: Iterator[tuple[int, tuple[Any, Any]]]) -> tuple[list[Any], Runs]:
-    kept = []
-
-    def sums() -> Iterator[Runs]:
-        for index, (vector, part) in results:
-            kept.append(vector)
-            yield {(0, index): part}
-
-    return kept, _merged(sums())
+    pairs = list(results)
+    return [vector for _, (vector, _) in pairs], _in_runs((index, part) for index, (_, part) in pairs)
 
 
 def _merged(parts: Iterable[Runs]) -> Runs:

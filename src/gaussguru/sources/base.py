@@ -2,9 +2,8 @@
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -148,12 +147,13 @@ class Mapped(Derived):
     def parts(self, fields: Fields, names: Sequence[str] | None = None) -> Any:
         """Return functions that read one part each."""
         readers = self.source.parts(self._with_errors(fields), self.names_in or names)
-        return None if readers is None else [partial(_applied, self.function, read) for read in readers]
+        return None if readers is None else [lambda read=read: self.function(read()) for read in readers]
 
     def stream(self, fields: Fields) -> Callable[[], Iterable[Part]]:
         """Return a function that returns an iterator over the parts."""
         assert self.source.stream is not None
-        return partial(_streamed, self.function, self.source.stream(self._with_errors(fields)))
+        parts = self.source.stream(self._with_errors(fields))
+        return lambda: map(self.function, parts())
 
     def delayed(self, fields: Fields, names: Sequence[str] | None = None) -> list[Any]:
         """Return every part as a task that has not been run."""
@@ -162,14 +162,6 @@ class Mapped(Derived):
 
     def _with_errors(self, fields: Fields) -> Fields:
         return fields if fields.X_err is not None else fields._replace(X_err=self.X_err)
-
-
-def _applied(function: Callable[[Part], Part], read: Callable[[], Part]) -> Part:
-    return function(read())
-
-
-def _streamed(function: Callable[[Part], Part], parts: Callable[[], Iterable[Part]]) -> Iterator[Part]:
-    return map(function, parts())
 
 
 def needed(module: str, purpose: str, extra: str) -> Any:

@@ -1,7 +1,7 @@
 """Parts that are cut into smaller ones."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
@@ -39,7 +39,8 @@ class SplitSource(Derived):
     def stream(self, fields: Fields) -> Callable[[], Iterable[Part]]:
         """Return a function that returns an iterator over the pieces."""
         assert self.source.stream is not None
-        return partial(_pieces, self.source.stream(fields), self.rows)
+        parts = self.source.stream(fields)
+        return lambda: (cut_rows(part, where) for part in parts() for where in part_slices(part.X.shape[0], self.rows))
 
     def delayed(self, fields: Fields, names: Sequence[str] | None = None) -> list[Any]:
         """Return every piece as a task that has not been run."""
@@ -74,9 +75,3 @@ class _Recent:
             if not part:
                 part.append(read())
             return cut_rows(part[0], where)
-
-
-def _pieces(parts: Callable[[], Iterable[Part]], rows: int) -> Iterator[Part]:
-    for part in parts():
-        for where in part_slices(part.X.shape[0], rows):
-            yield cut_rows(part, where)
