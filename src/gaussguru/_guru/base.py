@@ -30,7 +30,7 @@ from gaussguru._guru.probabilities import (
 from gaussguru._guru.problems.protocol import P, Problem
 from gaussguru._guru.solvers.registry import SOLVERS, Method
 from gaussguru._guru.solvers.result import Result
-from gaussguru._guru.streamed import accuracy, by_parts
+from gaussguru._guru.streamed import accuracy, by_parts, without_population
 from gaussguru._native._binding import CleanExit
 from gaussguru._populations.em import population_of
 from gaussguru._rows.rows import linear_scores
@@ -361,10 +361,7 @@ class FillsGaps:
             raise ValueError("X_err has infinite errors, for what was not measured: that needs a dense X")
         population = getattr(self, "population_", None)
         if population is None:
-            raise ValueError(
-                "X_err has infinite errors, for what was not measured, and this classifier does not know what to "
-                "expect there: it was fitted without X_err"
-            )
+            raise without_population("this classifier")
         table = X if is_frame(X) else as_numbers(X, "X")
         filled: tuple[Any, Any] = population.fill(table, X_err, correlated=self._keeps_correlations)
         return filled

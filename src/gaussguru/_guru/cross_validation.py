@@ -183,7 +183,9 @@ class GuruClassifierCV(GuruClassifier):
     ) -> tuple[GuruClassifier, Samples, Any, Any, Any]:
         """Return the model at the level chosen, not fitted, and the samples: filled in, labelled, with their errors."""
         check_jobs("n_jobs", self.n_jobs)
-        model = self._classifier()
+        shared = {name: getattr(self, name) for name in self.get_params() if name not in ("sigmas", "cv", "scoring")}
+        verbose = max(0, self.verbose - 1) if isinstance(self.verbose, int) else self.verbose
+        model = GuruClassifier(1.0, **{**shared, "verbose": verbose, "n_jobs": 1})
         model._check_parameters()
         X, X_err, population = model._prepared(*split_errors(X, X_err), sample_weight)
         samples = check_samples(X, y, sample_weight, estimator=self)
@@ -229,12 +231,6 @@ class GuruClassifierCV(GuruClassifier):
             warn_of([proof for _, proofs in outcomes for proof in proofs], model)
         model.set_params(sigma=self.sigma_, n_jobs=self.n_jobs)
         return model, samples, labels, X_err, population
-
-    def _classifier(self) -> GuruClassifier:
-        """Return a classifier with the same options for one thread."""
-        shared = {name: getattr(self, name) for name in self.get_params() if name not in ("sigmas", "cv", "scoring")}
-        verbose = max(0, self.verbose - 1) if isinstance(self.verbose, int) else self.verbose
-        return GuruClassifier(1.0, **{**shared, "verbose": verbose, "n_jobs": 1})
 
     def _scorer(self) -> Any:
         return get_scorer("accuracy" if self.scoring is None else self.scoring)

@@ -570,8 +570,9 @@ def noisy_scores(
         expected: Expected = kind.expected(rows, V, points)
         scores[part] = expected.values @ coef.T
         if exact:
-            covariances = _second_moments(kind, rows, V, points, coef)
-            covariances -= scores[part, :, np.newaxis] * scores[part, np.newaxis]
+            few = row_blocks(len(rows), m**2)
+            moments = [coef @ kind.second_moments(rows[k], V[k], points) @ coef.T for k in few]
+            covariances = np.concatenate(moments) - scores[part, :, np.newaxis] * scores[part, np.newaxis]
         else:
             gradients = expected.gradients(at, coef)
             covariances = gradients @ turned(V, gradients).transpose(0, 2, 1)
@@ -579,9 +580,3 @@ def noisy_scores(
 
     list(mapped(fill, _blocks(n, 4 * m + 2 * d * d + 2 * n_scores * d)))
     return scores, spreads
-
-
-def _second_moments(kind: Any, X: Array, V: Array, points: Array, coef: Array) -> Array:
-    """Return ``E f_c f_k`` of scores, some samples at a time."""
-    parts = row_blocks(len(X), len(points) ** 2)
-    return np.concatenate([coef @ kind.second_moments(X[part], V[part], points) @ coef.T for part in parts])

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._errors import Errors, Population, check_errors, has_unmeasured, unmeasured
@@ -34,12 +33,13 @@ from gaussguru._rows.streams import (
     StreamedRows,
     Units,
     check_part_weights,
+    in_partition,
     in_units,
     joined,
     parsed,
     survey,
 )
-from gaussguru._rows.validation import Samples, class_factors
+from gaussguru._rows.validation import Samples, check_classes, check_label_kind, class_factors
 from gaussguru._utils.blocks import MOST_STORED
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array, Index, Labels, Numbers
@@ -159,7 +159,8 @@ def surveyed(
         ready, (kept,) = ready.chosen(used, kept)
     summaries, draws_of_parts = zip(*(surveys[k] for k in used), strict=True)
     overview = Overview(summaries)
-    check_classes(overview)
+    check_label_kind(overview.classes)
+    check_classes(overview.classes, overview.totals.tolist())
     drawn = joined(draws_of_parts, overview) if draws else None
     measured = heads[0].X_err is not None
     return Streamed(ready, kept, overview, units, n_features, measured, mapped, population, n_passes, drawn)
@@ -231,14 +232,19 @@ class Gaps:
             population, n_passes = _population(parts, moments, about, gaps), 2
         if gaps:
             if population is None:
-                raise ValueError(
-                    "X_err has infinite errors, for what was not measured, and this classifier does not know what to "
-                    "expect there: it was fitted without X_err"
-                )
+                raise without_population("this classifier")
             # The same limit as in memory.
             correlated = self.correlated and sum(part.n_rows for part in moments) * d * d <= MOST_STORED
             parts = parts.then(_filled, population=population, correlated=correlated)
         return parts, population, n_passes
+
+
+def without_population(model: str) -> ValueError:
+    """Return the error for values that were not measured, where a model has no population to fill them from."""
+    return ValueError(
+        f"X_err has infinite errors, for what was not measured, and {model} does not know what to expect there: it was "
+        "fitted without X_err"
+    )
 
 
 class _PartMoments(NamedTuple):
@@ -308,10 +314,8 @@ def _filled(part: Part, population: Population, correlated: bool) -> Part:
     """Return a part with values that were not measured filled in."""
     if not part.X.shape[0]:
         return part
-    try:
+    with in_partition(part.number):
         X, X_err = population.fill(part.X, part.X_err, correlated=correlated)
-    except ValueError as error:
-        raise ValueError(f"partition {part.number}: {error}") from error
     return part._replace(X=X, X_err=X_err)
 
 
@@ -324,20 +328,6 @@ def _check_kind(X: Any, number: int, n_features: int, sparse: bool) -> None:
     if sp.issparse(X) != sparse:
         kind = "dense" if sparse else "sparse"
         raise ValueError(f"X must be sparse in all partitions or in none; partition {number} is {kind}")
-
-
-def check_classes(overview: Overview) -> None:
-    """Raise unless there are classes, each with some weight."""
-    classes = overview.classes
-    try:
-        check_classification_targets(classes)
-    except ValueError as error:
-        raise ValueError(f"y must hold the labels of classes. {error}") from error
-    if len(classes) < 2:
-        raise ValueError(f"y must have at least two classes; got one class: {classes.tolist()!r}")
-    for label, total in zip(classes.tolist(), overview.totals.tolist(), strict=True):
-        if total == 0:
-            raise ValueError(f"sample_weight must leave every class; class {label!r} has no sample of positive weight")
 
 
 def note_features(estimator: BaseEstimator, n_features: int, names: list[str] | None) -> None:
@@ -392,10 +382,8 @@ def _applied(method: Callable[..., Any], model: BaseEstimator, part: Part) -> An
     if not part.X.shape[0]:
         result = _sample(method, model, part.X_err)
         return tuple(each[:0] for each in result) if isinstance(result, tuple) else result[:0]
-    try:
+    with in_partition(part.number):
         return method(model, part.X, part.X_err)
-    except ValueError as error:
-        raise ValueError(f"partition {part.number}: {error}") from error
 
 
 def _sample(method: Callable[..., Any], model: BaseEstimator, X_err: object) -> Any:

@@ -16,18 +16,17 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, column_or_1d, validate_data
 
 from gaussguru._errors import Components, Limits, Measured, split_errors, standard_deviations, with_more
-from gaussguru._guru.base import OrUnchanged
+from gaussguru._guru.base import OrUnchanged, seed_of
 from gaussguru._guru.streamed import by_parts, light, mean_over, names_of, note_features
 from gaussguru._populations.em import Em, EmState, Fit, Sample, low_rank
 from gaussguru._populations.mixtures import FactorMixture, Mixture
 from gaussguru._populations.readings import Readings, read
 from gaussguru._populations.streamed_readings import is_flat, lengths, noise_range, read_sample, unlabelled, varies
 from gaussguru._rows.rows import BlockMap
-from gaussguru._rows.streams import Part
+from gaussguru._rows.streams import Part, in_partition
 from gaussguru._rows.threads import block_map
 from gaussguru._rows.validation import check_weights, warn_of_error_columns
 from gaussguru._utils.checks import (
@@ -263,7 +262,8 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         values = like(X, means)
         if self.missing_indicator:
             exact = (~rows.is_known[:, self.indicators_]).astype(np.float64)
-            values = self._extended(X, np.column_stack([means, exact]))
+            names = self.get_feature_names_out(column_names(X)) if is_frame(X) else None
+            values = like(X, np.column_stack([means, exact]), names)
             covariances = with_more(covariances, (len(rows), rows.n_features), exact.shape[1], 0.0)
         components = Components(rows, self.population_, exact) if self.population_.n_components > 1 else None
         return Measured.checked(values, covariances, components)
@@ -275,10 +275,6 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         out = None if names is None else self.get_feature_names_out().tolist()
         pieces = SplitSource(source, max(1, PART_NUMBERS // self.n_features_in_**2))
         return Mapped(pieces, partial(_posterior_part, light(self)), X_err, names, out)
-
-    def _extended(self, X: object, values: Array) -> Any:
-        """Return values with more columns than X, in its form."""
-        return like(X, values, self.get_feature_names_out(column_names(X)) if is_frame(X) else None)
 
     @by_parts
     def score_samples(self, X: object, X_err: object = None) -> Array:
@@ -454,9 +450,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         check_verbose("verbose", self.verbose)
 
     def _generator(self) -> np.random.Generator:
-        if self.random_state is None:
-            return np.random.default_rng(0)
-        return np.random.default_rng(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        return np.random.default_rng(seed_of(self.random_state))
 
     def _threads(self, rows: Readings) -> Any:
         return block_map(rows.values, self.n_jobs, rows.n_features)
@@ -550,10 +544,8 @@ def _posterior_part(population: Deconvolve, part: Part) -> Part:
     if not part.X.shape[0]:
         posterior = population.transform(np.zeros((1, part.X.shape[1]), part.X.dtype), np.zeros((1, part.X.shape[1])))
         return part._replace(X=posterior.X[:0], X_err=posterior.err[:0])
-    try:
+    with in_partition(part.number):
         posterior = population.transform(part.X, part.X_err)
-    except ValueError as error:
-        raise ValueError(f"partition {part.number}: {error}") from error
     return part._replace(X=posterior.X, X_err=posterior.err)
 
 

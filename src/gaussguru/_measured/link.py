@@ -240,7 +240,8 @@ def fit_calibration(
     if not used.all():
         margins = margins.take(used)
         labels, weights = labels[used], weights[used]
-    targets = smoothed_targets(labels, weights)
+    totals = np.bincount(labels, weights)[labels]
+    targets = (totals + 1.0) / (totals + 2.0)  # Platt's, for the class of every sample
     centre = margins.centre
     if n_classes > 2:
         centre = centre - centre.mean(axis=1, keepdims=True)
@@ -267,12 +268,6 @@ def fit_calibration(
         return alpha, beta - (beta[0] if n_classes == 2 else beta.mean()), kappa
 
     return Calibration(back(scaled.stated), back(scaled.scaled), scaled.pvalue)
-
-
-def smoothed_targets(labels: Index, weights: Array) -> Array:
-    """Return Platt's targets ``(N_c + 1) / (N_c + 2)`` for the class c of every sample."""
-    totals = np.bincount(labels, weights)[labels]
-    return np.asarray((totals + 1.0) / (totals + 2.0))
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from gaussguru._guru.probabilities import (
     score_roots,
     winners,
 )
+from gaussguru._guru.streamed import without_population
 from gaussguru._measured.affine import NotLinearError, as_table, dense, final_estimator, linear_scores, true_labels
 from gaussguru._measured.calibrated import last_step
 from gaussguru._measured.deconvolve import Deconvolve
@@ -453,9 +454,6 @@ def fill_unmeasured(estimator: BaseEstimator, X: object, X_err: object) -> tuple
     first = estimator[0] if isinstance(estimator, Pipeline) else estimator
     population = getattr(first, "population_", None)
     if population is None:
-        raise ValueError(
-            f"X_err has infinite errors, for what was not measured, and {type(first).__name__} does not know what to "
-            "expect there: it was fitted without X_err"
-        )
+        raise without_population(type(first).__name__)
     filled: tuple[Any, Any] = population.fill(X, X_err)
     return filled

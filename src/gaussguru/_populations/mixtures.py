@@ -43,10 +43,6 @@ class ComponentView(NamedTuple):
         """P, of shape (n_samples, n_features, n_features)."""
         return _binding.precisions(self.whitener, *self.solved.shape)
 
-    def total_precision(self, q: Array) -> Array:
-        """Return ``sum q P``."""
-        return _binding.add_precisions(self.whitener, q, self.solved.shape[1])
-
 
 class Limited(NamedTuple):
     """Posteriors of samples within limits."""
@@ -175,7 +171,7 @@ class Mixture:
             second[k] = (a * q[:, np.newaxis]).T @ a
             if view.limited is not None:
                 q[view.limited[0]] = 0.0
-            precision[k] += view.total_precision(q)
+            precision[k] += _binding.add_precisions(view.whitener, q, d)
         if with_noise:
             noise_weight = _noise_weight(rows, s)
         return Sums(float(s @ total), s @ shares, first, second, precision, noise, noise_weight)

@@ -18,6 +18,7 @@ import weakref
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -452,11 +453,18 @@ def parsed(part: Part) -> Part:
     """Return a part with parsed error bars; errors name the partition."""
     if part.X_err is None or not part.X.shape[0]:
         return part
-    try:
+    with in_partition(part.number):
         X, X_err = split_errors(part.X, part.X_err)
-    except ValueError as error:
-        raise ValueError(f"partition {part.number}: {error}") from error
     return part._replace(X=X, X_err=X_err)
+
+
+@contextmanager
+def in_partition(number: int) -> Iterator[None]:
+    """Name the partition in a ValueError."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"partition {number}: {error}") from error
 
 
 def in_units(part: Part, units: Units, check: Callable[[Any, Any], Errors] = check_errors) -> Part:

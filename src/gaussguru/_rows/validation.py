@@ -3,6 +3,7 @@
 import math
 import numbers
 import warnings
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -124,9 +125,7 @@ def check_samples(
     _check_lengths(X, labels)
     weights = check_weights(sample_weight, X.shape[0])
     totals = _totals(labels, weights, len(classes))
-    for label, total in zip(classes.tolist(), totals, strict=True):
-        if total == 0:
-            raise ValueError(f"sample_weight must leave every class; class {label!r} has no sample of positive weight")
+    check_classes(classes, totals)
     factors = class_factors(class_weight, classes, totals)
     return Samples(X, classes, labels, _times_factors(weights, labels, factors))
 
@@ -203,14 +202,27 @@ def encode_labels(y: Any) -> tuple[Labels, Labels]:
             classes = np.array([y[0], y[first]])
             return (classes, other) if classes[0] < classes[1] else (classes[::-1], ~other)
     assert_all_finite(y, input_name="y")
+    check_label_kind(y)
+    classes, labels = np.unique(y, return_inverse=True)
+    check_classes(classes)
+    return classes, labels.astype(bool) if len(classes) == 2 else labels.astype(np.int32)
+
+
+def check_label_kind(y: Labels) -> None:
+    """Raise unless labels can be those of classes."""
     try:
         check_classification_targets(y)
     except ValueError as error:
         raise ValueError(f"y must hold the labels of classes. {error}") from error
-    classes, labels = np.unique(y, return_inverse=True)
+
+
+def check_classes(classes: Labels, totals: Iterable[float] = ()) -> None:
+    """Raise unless there are two classes or more, and their total weights, if given, are positive."""
     if len(classes) < 2:
         raise ValueError(f"y must have at least two classes; got one class: {classes.tolist()!r}")
-    return classes, labels.astype(bool) if len(classes) == 2 else labels.astype(np.int32)
+    for label, total in zip(classes.tolist(), totals, strict=False):
+        if total == 0:
+            raise ValueError(f"sample_weight must leave every class; class {label!r} has no sample of positive weight")
 
 
 def check_weights(sample_weight: object, n_samples: int) -> Array | None:
