@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._errors.checks import check_products
@@ -17,7 +18,7 @@ from gaussguru.losses import Moment
 from gaussguru.noise import Isotropic, Noise
 
 
-def worst_case_covariance(estimator: Any, X: Any) -> Array:
+def worst_case_covariance(estimator: BaseEstimator, X: object) -> Array:
     """Return the covariance of the noise that hurts each sample most.
 
     Of two classes it depends on ``w`` alone: everything along ``w`` for noise="isotropic", everything on the features
@@ -45,7 +46,7 @@ def worst_case_covariance(estimator: Any, X: Any) -> Array:
     return chosen
 
 
-def sample_noise(estimator: Any, X: Any, n: int = 1, *, random_state: Any = None) -> Array:
+def sample_noise(estimator: BaseEstimator, X: object, n: int = 1, *, random_state: Any = None) -> Array:
     """Draw noise with the covariance of :func:`worst_case_covariance`, to be added to X.
 
     Parameters
@@ -70,7 +71,7 @@ def sample_noise(estimator: Any, X: Any, n: int = 1, *, random_state: Any = None
     return draws
 
 
-def worst_case_distribution(estimator: Any, X: Any, y: Any, X_err: Any = None) -> tuple[Array, Array]:
+def worst_case_distribution(estimator: BaseEstimator, X: Any, y: object, X_err: object = None) -> tuple[Array, Array]:
     """Return the distribution that hurts each sample most, of all with its mean and covariance: two points.
 
     Of all noise with mean 0 whose score has the standard deviation a of :func:`worst_case_covariance` and of the error
@@ -121,11 +122,11 @@ def worst_case_distribution(estimator: Any, X: Any, y: Any, X_err: Any = None) -
     return points + moves, weights
 
 
-def _noise_of(estimator: Any) -> Noise:
+def _noise_of(estimator: BaseEstimator) -> Noise:
     return Isotropic(0.0) if estimator.noise_ is None else estimator.noise_  # sigma=0: there is none
 
 
-def _directions(estimator: Any, X: Any) -> tuple[Array, NDArray[np.intp]]:
+def _directions(estimator: BaseEstimator, X: object) -> tuple[Array, NDArray[np.intp]]:
     """Return the vectors that noise turns against, (n_vectors, d), and the index of that of each sample."""
     check_kind(estimator, GuruClassifier)
     check_is_fitted(estimator)

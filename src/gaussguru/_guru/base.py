@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import scipy.sparse as sp
 import sklearn
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score
@@ -31,13 +30,13 @@ from gaussguru._guru.probabilities import (
 from gaussguru._guru.problems.protocol import P, Problem
 from gaussguru._guru.solvers.registry import SOLVERS, Method
 from gaussguru._guru.solvers.result import Result
-from gaussguru._guru.streamed import accuracy, by_parts
+from gaussguru._guru.streamed import accuracy, by_parts, without_population
 from gaussguru._native._binding import CleanExit
 from gaussguru._populations.em import population_of
 from gaussguru._rows.rows import linear_scores
 from gaussguru._rows.streams import with_registers
 from gaussguru._rows.threads import block_map
-from gaussguru._rows.validation import check_features, check_weights
+from gaussguru._rows.validation import Samples, check_features, check_samples, check_weights
 from gaussguru._utils.checks import (
     check_choice,
     check_count,
@@ -50,7 +49,7 @@ from gaussguru._utils.checks import (
     outside,
 )
 from gaussguru._utils.frames import as_numbers, is_frame
-from gaussguru._utils.linalg import Array, Intercept
+from gaussguru._utils.linalg import Array, Intercept, Labels, Numbers
 from gaussguru.losses import resolve_loss
 from gaussguru.noise import NOISES
 from gaussguru.sources.base import Fields
@@ -81,7 +80,7 @@ class Settings(CleanExit):
 class OrUnchanged:
     """An estimator that a fit which raises, or is interrupted, leaves as it was."""
 
-    def _or_unchanged(self, train: Callable[..., Self], *data: Any) -> Self:
+    def _or_unchanged(self, train: Callable[..., Self], *data: object) -> Self:
         before = self.__dict__.copy()
         try:
             # A fit changes NumPy's error state, part of the context, and scikit-learn's settings for a while: an
@@ -96,8 +95,11 @@ class OrUnchanged:
 class Classifier(OrUnchanged, ClassifierMixin, BaseEstimator):
     """A classifier with ``decision_function``; predictions from samples or sources."""
 
+    __metadata_request__predict: ClassVar = {"X_err": True}
+    __metadata_request__score: ClassVar = {"X_err": True}
+
     @by_parts
-    def predict(self, X: Any, X_err: Any = None) -> NDArray[Any]:
+    def predict(self, X: object, X_err: object = None) -> Labels:
         """Return the class of every sample: the one with the best score.
 
         Parameters
@@ -111,10 +113,10 @@ class Classifier(OrUnchanged, ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples,)
         """
         best = winners(self.decision_function(X, X_err))  # first: it says so where nothing was fitted
-        labels: NDArray[Any] = self.classes_[best]
+        labels: Labels = self.classes_[best]
         return labels
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> float:
+    def score(self, X: object, y: object, sample_weight: object = None, X_err: object = None) -> float:
         """Return the accuracy of the predictions.
 
         For the expected accuracy when noise is added to X, see :func:`gaussguru.robustness.expected_accuracy`.
@@ -146,15 +148,13 @@ class LinearScores:
     """A classifier with linear scores: predictions, margins and spreads."""
 
     __metadata_request__decision_function: ClassVar = {"X_err": True}
-    __metadata_request__predict: ClassVar = {"X_err": True}
-    __metadata_request__score: ClassVar = {"X_err": True}
 
     n_jobs: int | None
     coef_: Array
     intercept_: Array
 
     @by_parts
-    def decision_function(self, X: Any, X_err: Any = None) -> Array:
+    def decision_function(self, X: object, X_err: object = None) -> Array:
         """Return ``w.x + b`` for every sample, positive for the second class; with more than two, one score for each.
 
         Parameters
@@ -173,7 +173,7 @@ class LinearScores:
         return self._scores(X)
 
     @by_parts
-    def margin_and_spread(self, X: Any, X_err: Any = None) -> tuple[Array, Array]:
+    def margin_and_spread(self, X: Any, X_err: object = None) -> tuple[Array, Array]:
         """Return the scores of every sample and their standard deviations under its error bars.
 
         ::
@@ -202,7 +202,7 @@ class LinearScores:
             spread = np.sqrt(np.maximum(variances, 0.0))
         return (margin[:, 0], spread[:, 0]) if len(self.coef_) == 1 else (margin, spread)
 
-    def _score_moments(self, X: Any, X_err: Any = None, *, rooted: bool = False) -> tuple[Array, Array, Array]:
+    def _score_moments(self, X: object, X_err: object = None, *, rooted: bool = False) -> tuple[Array, Array, Array]:
         """Return the distribution of the scores of every sample under its error bars, a mixture of Gaussians.
 
         Weights of shape (n_samples, n_components), means (..., n_scores) and covariances (..., n_scores, n_scores), or
@@ -212,13 +212,13 @@ class LinearScores:
         X, X_err = self._measured(X, X_err)
         return score_mixtures(self.coef_, self.intercept_, X, X_err, components, n_jobs=self.n_jobs, rooted=rooted)
 
-    def _measured(self, X: Any, X_err: Any = None) -> tuple[Any, Any]:
+    def _measured(self, X: object, X_err: object = None) -> tuple[Any, Any]:
         """Return samples and error bars, checked."""
         check_is_fitted(self)
         X, X_err = split_errors(X, X_err)
         return check_features(X, estimator=self), X_err
 
-    def _scores(self, X: Any) -> Array:
+    def _scores(self, X: object) -> Array:
         scores = _scores_of(self.coef_, self.intercept_, X, self.n_jobs)
         return scores[:, 0] if len(self.coef_) == 1 else scores
 
@@ -227,7 +227,7 @@ def score_mixtures(
     coef: Array,
     intercept: Array,
     X: Any,
-    X_err: Any,
+    X_err: object,
     components: Any,
     *,
     n_jobs: int | None = 1,
@@ -245,7 +245,7 @@ def score_mixtures(
     return np.ones((n, 1)), means, noise[:, np.newaxis]
 
 
-def _scores_of(coef: Array, intercept: Array, X: Any, n_jobs: int | None) -> Array:
+def _scores_of(coef: Array, intercept: Array, X: object, n_jobs: int | None) -> Array:
     """Return ``X W' + b``, (n_samples, n_scores)."""
     with block_map(X, n_jobs, len(coef)) as mapped:
         scores = linear_scores(X, coef, mapped)
@@ -253,23 +253,21 @@ def _scores_of(coef: Array, intercept: Array, X: Any, n_jobs: int | None) -> Arr
     return scores
 
 
-class ByProbability:
+class ByProbability(Classifier):
     """A classifier with error bars that decides by its probabilities; it has a ``predict_log_proba``."""
 
-    classes_: NDArray[Any]
+    classes_: Numbers
 
     __metadata_request__fit: ClassVar = {"X_err": True}
-    __metadata_request__predict: ClassVar = {"X_err": True}
     __metadata_request__predict_proba: ClassVar = {"X_err": True}
     __metadata_request__predict_log_proba: ClassVar = {"X_err": True}
-    __metadata_request__score: ClassVar = {"X_err": True}
 
-    def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
+    def predict_log_proba(self, X: object, X_err: object = None) -> Array:
         """Return the logarithms of the probabilities."""
         raise NotImplementedError
 
     @by_parts
-    def predict_proba(self, X: Any, X_err: Any = None) -> Array:
+    def predict_proba(self, X: object, X_err: object = None) -> Array:
         """Return the probability of each class, given the measured values and their error bars.
 
         For samples with error bars and more than three classes, one direction of the noise is integrated exactly and
@@ -288,7 +286,7 @@ class ByProbability:
         return np.exp(self.predict_log_proba(X, X_err))
 
     @by_parts
-    def predict(self, X: Any, X_err: Any = None) -> NDArray[Any]:
+    def predict(self, X: object, X_err: object = None) -> Labels:
         """Return the class with the highest probability.
 
         Parameters
@@ -302,34 +300,16 @@ class ByProbability:
         ndarray of shape (n_samples,)
         """
         best = np.argmax(self.predict_log_proba(X, X_err), axis=1)
-        labels: NDArray[Any] = self.classes_[best]
+        labels: Labels = self.classes_[best]
         return labels
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> float:
-        """Return the accuracy of the predictions.
-
-        Parameters
-        ----------
-        X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,)
-        sample_weight : array-like of shape (n_samples,), default=None
-        X_err : error bars of X, default=None
-            As in :meth:`predict_log_proba`.
-
-        Returns
-        -------
-        float
-        """
-        source = as_source(X)
-        if source is not None:
-            return accuracy(self, source, Fields(y, sample_weight, X_err))
-        return float(accuracy_score(y, self.predict(X, X_err), sample_weight=sample_weight))
 
 
 class FillsGaps:
     """A classifier that fills in values that were not measured from the measured values of the sample."""
 
     population_: Population | None
+    class_weight: dict[Any, float] | str | None
+    classes_: Labels
 
     @property
     def _keeps_correlations(self) -> bool:
@@ -347,7 +327,7 @@ class FillsGaps:
             return X, X_err, population
         return *population.fill(table, X_err, correlated=self._keeps_correlations), population
 
-    def _measured(self, X: Any, X_err: Any = None) -> tuple[Any, Any]:
+    def _measured(self, X: object, X_err: object = None) -> tuple[Any, Any]:
         """Return samples and error bars without gaps, filled by the population of the fit."""
         check_is_fitted(self)
         X, X_err = split_errors(X, X_err)
@@ -363,15 +343,25 @@ class FillsGaps:
                 "exact ones), here and in fit: it is replaced by what the measured values of the sample let expect"
             ) from None
 
-    def _filled(self, X: Any, X_err: Any) -> tuple[Any, Any]:
+    def _labelled(self, X: object, y: object, sample_weight: object, X_err: object) -> tuple[Samples, Any]:
+        """Return new samples with their labels, of all classes of the fit, and error bars without gaps."""
+        X, errors = split_errors(X, X_err)
+        if has_unmeasured(errors):
+            X, errors = self._filled(X, errors)
+        samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self, reset=False)
+        self._check_classes(samples.classes)
+        return samples, errors
+
+    def _check_classes(self, classes: Labels) -> None:
+        if not np.array_equal(classes, self.classes_):
+            raise ValueError(f"y must have the classes {self.classes_.tolist()!r}; got {classes.tolist()!r}")
+
+    def _filled(self, X: object, X_err: object) -> tuple[Any, Any]:
         if sp.issparse(X):
             raise ValueError("X_err has infinite errors, for what was not measured: that needs a dense X")
         population = getattr(self, "population_", None)
         if population is None:
-            raise ValueError(
-                "X_err has infinite errors, for what was not measured, and this classifier does not know what to "
-                "expect there: it was fitted without X_err"
-            )
+            raise without_population("this classifier")
         table = X if is_frame(X) else as_numbers(X, "X")
         filled: tuple[Any, Any] = population.fill(table, X_err, correlated=self._keeps_correlations)
         return filled
@@ -379,6 +369,10 @@ class FillsGaps:
 
 class GuruEstimator(Classifier):
     """The part of an estimator that does not depend on where its features come from."""
+
+    __metadata_request__fit: ClassVar = {"X_err": True}
+    __metadata_request__predict_proba: ClassVar = {"X_err": True}
+    __metadata_request__predict_log_proba: ClassVar = {"X_err": True}
 
     # Attributes that predictions do not need.
     _of_training: ClassVar[tuple[str, ...]] = ("alpha_", "_descent")
@@ -398,14 +392,14 @@ class GuruEstimator(Classifier):
     }
 
     @abstractmethod
-    def _noisy_scores(self, X: Any, X_err: Any) -> tuple[Array, Any]:
+    def _noisy_scores(self, X: object, X_err: object) -> tuple[Array, Any]:
         """Return the scores, and their standard deviation under noise, of which a sample may have its own.
 
         Of more than two classes it is the root of half the mean variance of the differences of two scores.
         """
 
     @by_parts
-    def predict_proba(self, X: Any, X_err: Any = None) -> Array:
+    def predict_proba(self, X: object, X_err: object = None) -> Array:
         """Return the probability of each class when the features carry noise.
 
         They account for the noise of the model and the error bars of the sample, but not for the overlap of the
@@ -437,7 +431,7 @@ class GuruEstimator(Classifier):
         return noise_probabilities(*self._noisy_scores(X, X_err))
 
     @by_parts
-    def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
+    def predict_log_proba(self, X: object, X_err: object = None) -> Array:
         """Return the logarithms of :meth:`predict_proba`, accurate even if the probability underflows.
 
         Parameters
@@ -479,7 +473,7 @@ class GuruEstimator(Classifier):
     def _minimise(
         self,
         posed: Posed,
-        classes: NDArray[Any],
+        classes: Labels,
         start: tuple[Array, Intercept] | None = None,
         method: Method | None = None,
     ) -> Result:
@@ -491,7 +485,7 @@ class GuruEstimator(Classifier):
         self._adopt(posed, classes, result)
         return result
 
-    def _adopt(self, posed: Posed, classes: NDArray[Any], result: Result) -> None:
+    def _adopt(self, posed: Posed, classes: Labels, result: Result) -> None:
         """Keep all of a result but the coefficients."""
         self.noise_ = posed.noise
         self.classes_ = classes
@@ -569,7 +563,7 @@ def with_advice(problem: str, advice: Mapping[str, str], names: Mapping[str, str
     return f"{problem}: {advised}" if advised else problem
 
 
-def check_errors_given(estimator: Any, X_err: Any) -> None:
+def check_errors_given(estimator: BaseEstimator, X_err: object) -> None:
     """Raise if samples come without error bars to a classifier that was fitted with them."""
     if estimator.has_errors_ and X_err is None:
         raise ValueError(
@@ -579,7 +573,16 @@ def check_errors_given(estimator: Any, X_err: Any) -> None:
         )
 
 
-def seed_of(random_state: Any) -> int:
+def refuse_metadata(params: dict[str, Any], receiver: str) -> None:
+    """Raise if there is metadata that scikit-learn does not route to the splitter or the ``receiver``."""
+    if params and not sklearn.get_config()["enable_metadata_routing"]:
+        raise ValueError(
+            f"{sorted(params)} can be given only with sklearn.set_config(enable_metadata_routing=True), which decides "
+            f"whether they go to the splitter or to the {receiver}"
+        )
+
+
+def seed_of(random_state: object) -> int:
     """Return the seed of a solver: 0 where none is asked for."""
     if random_state is None:
         return 0

@@ -11,7 +11,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 
 from gaussguru._errors import measured, split_errors
-from gaussguru._guru.base import Settings
+from gaussguru._guru.base import Settings, refuse_metadata
 from gaussguru._guru.linear import GuruClassifier
 from gaussguru._guru.path import Proof, follow, noise_levels, warn_of
 from gaussguru._rows.threads import Pool, n_threads
@@ -79,10 +79,10 @@ class GuruClassifierCV(GuruClassifier):
 
     def __init__(
         self,
-        sigmas: Any = 20,
+        sigmas: object = 20,
         *,
-        cv: Any = None,
-        scoring: Any = None,
+        cv: object = None,
+        scoring: object = None,
         noise: str = "isotropic",
         loss: str | Loss = "gaussian",
         l2: float = 0.0,
@@ -91,7 +91,7 @@ class GuruClassifierCV(GuruClassifier):
         solver: str = "newton",
         tol: float = 1e-6,
         max_iter: int = 500,
-        random_state: Any = None,
+        random_state: object = None,
         n_jobs: int | None = None,
         verbose: int = 0,
         eta0: float | None = None,
@@ -124,7 +124,7 @@ class GuruClassifierCV(GuruClassifier):
         """Not available: sigma is chosen with all samples at once."""
         raise AttributeError("GuruClassifierCV has no partial_fit: it needs all samples at once; use GuruClassifier")
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None, **params: Any) -> Self:
+    def fit(self, X: object, y: object, sample_weight: object = None, X_err: object = None, **params: Any) -> Self:
         """Choose sigma by cross-validation, then fit the model to all samples.
 
         A fit that raises, or that is interrupted, leaves the estimator as it was.
@@ -163,7 +163,7 @@ class GuruClassifierCV(GuruClassifier):
         with stage(self, "fit of all samples"):
             return self._adopted(model.fit(source, y, sample_weight, X_err))
 
-    def _choose(self, X: Any, y: Any, sample_weight: Any, X_err: Any, params: dict[str, Any]) -> Self:
+    def _choose(self, X: object, y: object, sample_weight: object, X_err: object, params: dict[str, Any]) -> Self:
         """Choose sigma, and fit the model to all samples in memory."""
         model, samples, labels, X_err, population = self._chosen(X, y, sample_weight, X_err, params)
         # The classifier itself is one more fit, with the warnings of any fit.
@@ -179,11 +179,13 @@ class GuruClassifierCV(GuruClassifier):
         return self
 
     def _chosen(
-        self, X: Any, y: Any, sample_weight: Any, X_err: Any, params: dict[str, Any]
+        self, X: object, y: object, sample_weight: object, X_err: object, params: dict[str, Any]
     ) -> tuple[GuruClassifier, Samples, Any, Any, Any]:
         """Return the model at the level chosen, not fitted, and the samples: filled in, labelled, with their errors."""
         check_jobs("n_jobs", self.n_jobs)
-        model = self._classifier()
+        shared = {name: getattr(self, name) for name in self.get_params() if name not in ("sigmas", "cv", "scoring")}
+        verbose = max(0, self.verbose - 1) if isinstance(self.verbose, int) else self.verbose
+        model = GuruClassifier(1.0, **{**shared, "verbose": verbose, "n_jobs": 1})
         model._check_parameters()
         X, X_err, population = model._prepared(*split_errors(X, X_err), sample_weight)
         samples = check_samples(X, y, sample_weight, estimator=self)
@@ -230,37 +232,24 @@ class GuruClassifierCV(GuruClassifier):
         model.set_params(sigma=self.sigma_, n_jobs=self.n_jobs)
         return model, samples, labels, X_err, population
 
-    def _classifier(self) -> GuruClassifier:
-        """Return a classifier with the same options for one thread."""
-        shared = {name: getattr(self, name) for name in self.get_params() if name not in ("sigmas", "cv", "scoring")}
-        verbose = max(0, self.verbose - 1) if isinstance(self.verbose, int) else self.verbose
-        return GuruClassifier(1.0, **{**shared, "verbose": verbose, "n_jobs": 1})
-
     def _scorer(self) -> Any:
         return get_scorer("accuracy" if self.scoring is None else self.scoring)
 
-    def _routed(self, weights: Array | None, X_err: Any, params: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    def _routed(self, weights: Array | None, X_err: object, params: dict[str, Any]) -> tuple[dict[str, Any], ...]:
         """Return the metadata of the splitter and of the scorer."""
         given = {"sample_weight": weights, "X_err": X_err}
         given = {name: value for name, value in given.items() if value is not None} | params
         if sklearn.get_config()["enable_metadata_routing"]:
             routed = process_routing(self, "fit", **given) if given else None
             return (dict(routed.splitter.split), dict(routed.scorer.score)) if routed else ({}, {})
-        self._refuse(params)
+        refuse_metadata(params, "scorer")
         return {}, {name: value for name, value in given.items() if name == "sample_weight" or self._scores_errors()}
 
     def _scores_errors(self) -> bool:
         """Return whether the scorer has an argument for error bars."""
         return self.scoring is not None and "X_err" in inspect.signature(self._scorer()).parameters
 
-    def _refuse(self, params: dict[str, Any]) -> None:
-        if params and not sklearn.get_config()["enable_metadata_routing"]:
-            raise ValueError(
-                f"{sorted(params)} can be given only with sklearn.set_config(enable_metadata_routing=True), which "
-                "decides whether they go to the splitter or to the scorer"
-            )
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None, **params: Any) -> float:
+    def score(self, X: object, y: object, sample_weight: object = None, X_err: object = None, **params: Any) -> float:
         """Return the score defined by ``scoring``.
 
         Parameters
@@ -286,7 +275,7 @@ class GuruClassifierCV(GuruClassifier):
         if given and sklearn.get_config()["enable_metadata_routing"]:
             given = process_routing(self, "score", **given).scorer.score
         else:
-            self._refuse(params)
+            refuse_metadata(params, "scorer")
         return float(self._scorer()(self, X, y, **given))
 
     def get_metadata_routing(self) -> MetadataRouter:

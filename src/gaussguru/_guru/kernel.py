@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.validation import check_is_fitted, check_non_negative
 
-from gaussguru._errors import Errors, check_errors, check_products, has_unmeasured, split_errors
+from gaussguru._errors import Errors, check_errors, check_products, split_errors
 from gaussguru._guru.base import FillsGaps, GuruEstimator
 from gaussguru._guru.certificates.dual_point import Certificate
 from gaussguru._guru.kernel_errors import check_kernel, dense_rows, noisy_features, noisy_scores
@@ -24,7 +24,6 @@ from gaussguru._guru.kernel_matrix import (
     features_of,
     is_singular,
     kernel_scores,
-    landmark_features,
 )
 from gaussguru._guru.pose import Objective, Posed, flat, pose
 from gaussguru._guru.probabilities import covariance_roots
@@ -42,12 +41,6 @@ from gaussguru._utils.linalg import EPS, Array, Index
 from gaussguru._utils.stages import stage
 from gaussguru.losses import Loss, resolve_loss
 from gaussguru.noise import Isotropic
-
-# Coefficients of samples that make another w than the one that was found, by more than this fraction of it, are
-# evaluated again.
-CLOSE = 1e-10
-# A precomputed kernel matrix may differ from its transpose by this part of its largest entry, times its precision.
-ASYMMETRY = 1e4
 
 
 class KernelGuruClassifier(FillsGaps, GuruEstimator):
@@ -182,18 +175,13 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
     True
     """
 
-    __metadata_request__fit: ClassVar = {"X_err": True}
     __metadata_request__decision_function: ClassVar = {"X_err": True}
-    __metadata_request__predict: ClassVar = {"X_err": True}
-    __metadata_request__predict_proba: ClassVar = {"X_err": True}
-    __metadata_request__predict_log_proba: ClassVar = {"X_err": True}
-    __metadata_request__score: ClassVar = {"X_err": True}
 
     def __init__(
         self,
         sigma: float = 1.0,
         *,
-        kernel: Any = "rbf",
+        kernel: str | Callable[..., Any] = "rbf",
         gamma: str | float = "scale",
         degree: float = 3,
         coef0: float = 1,
@@ -208,7 +196,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         tol: float = 1e-6,
         max_iter: int = 500,
         warm_start: bool = False,
-        random_state: Any = None,
+        random_state: object = None,
         n_jobs: int | None = None,
         verbose: int = 0,
         eta0: float | None = None,
@@ -238,7 +226,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         self.average = average
         self.cache_size = cache_size
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Self:
+    def fit(self, X: object, y: object, sample_weight: object = None, X_err: object = None) -> Self:
         """Fit the model.
 
         A fit that raises, or that is interrupted, leaves the estimator as it was.
@@ -263,7 +251,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         """
         return self._or_unchanged(self._fit, X, y, sample_weight, X_err)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
+    def _fit(self, X: Any, y: object, sample_weight: object, X_err: object) -> Self:
         self._check_parameters()
         if self.sigma == 0:
             raise ParameterError("sigma", f"must be a finite number > 0; got {self.sigma!r}")
@@ -295,7 +283,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         if self.solver != "newton":
             raise ValueError(f"X_err with a kernel needs solver='newton'; got solver={self.solver!r}")
 
-    def _fit_measured(self, kernel: Kernel, samples: Samples, model: Objective, before: Any, X_err: Any) -> Self:
+    def _fit_measured(self, kernel: Kernel, samples: Samples, model: Objective, before: Any, X_err: object) -> Self:
         """Fit the linear problem on expected features of the kernel, with their errors."""
         # Rows of a class that lie together are read without a copy.
         order = np.argsort(samples.labels, kind="stable")
@@ -316,16 +304,17 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         return self
 
     def _span(self, kernel: Kernel, X: Any, mapped: BlockMap) -> LandmarkSpace:
-        """Return the space of all samples, or of some, with error bars."""
+        """Return the space of all samples, or of some."""
         n = X.shape[0]
         if self.n_components is None:
             _check_memory(n)
             return exact_features(kernel, X, mapped)[2]
         landmarks = check_random_state(self.random_state).permutation(n)[: self.n_components]
-        space = exact_features(kernel, X[landmarks], mapped)[2]
+        points = X[np.ix_(landmarks, landmarks)] if kernel.is_precomputed else X[landmarks]
+        space = exact_features(kernel, points, mapped)[2]
         return LandmarkSpace(landmarks[space.landmarks], space.factor)
 
-    def _fit_matrix(self, kernel: Kernel, samples: Samples, model: Objective, before: Any) -> bool:
+    def _fit_matrix(self, kernel: Kernel, samples: Samples, model: Objective, before: object) -> bool:
         """Fit by products with the kernel matrix; return False where features of the kernel do better."""
         method = KERNEL_SOLVERS.get(self.solver)
         if method is None or (len(samples.classes) > 2 and not method.classes):
@@ -335,7 +324,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
             return True
         return self._grow(method.spanned(method.make(**self._settings())), kernel, samples, model, before)
 
-    def _fit_features(self, kernel: Kernel, samples: Samples, model: Objective, before: Any, dtype: Any) -> Self:
+    def _fit_features(self, kernel: Kernel, samples: Samples, model: Objective, before: Any, dtype: object) -> Self:
         """Fit the linear problem on features of the kernel."""
         with stage(self, "kernel"):
             Z, order, space = self._features(kernel, samples.X, dtype)
@@ -363,14 +352,15 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         self.alpha_ = alpha
         return posed, result
 
-    def _keep_features(self, kernel: Kernel, X: Any, space: LandmarkSpace, result: Result) -> bool:
+    def _keep_features(self, kernel: Kernel, X: object, space: LandmarkSpace, result: Result) -> bool:
         """Keep coefficients of samples for those of features; return whether the objective must be evaluated again."""
         coef = np.atleast_2d(result.coef)
         beta = space.coefficients(coef)
         # Predictions use the rounded coefficients of the samples.
         kept = space.coordinates(beta)
         self._keep(kernel, X, space.landmarks, beta, np.sqrt(np.einsum("ij,ij->i", kept, kept)))
-        exact = np.allclose(kept, coef, rtol=0, atol=CLOSE * float(np.abs(coef).max()))
+        # Where they make another w than the one found, by more than this fraction of it, F is computed again.
+        exact = np.allclose(kept, coef, rtol=0, atol=1e-10 * float(np.abs(coef).max()))
         return not exact or is_singular(space.factor)
 
     def _evaluate(self, posed: Posed, space: LandmarkSpace, scores: Array, covariances: Array | None = None) -> None:
@@ -444,15 +434,16 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         coef[:, self.support_] = self.dual_coef_
         return coef, self.intercept_ if self.fit_intercept else np.zeros_like(self.intercept_)
 
-    def _features(self, kernel: Kernel, X: Any, dtype: Any) -> tuple[Array, Index, LandmarkSpace]:
+    def _features(self, kernel: Kernel, X: Any, dtype: object) -> tuple[Array, Index, LandmarkSpace]:
         """Return features of the samples, the order of the samples in them, and the space they are coordinates of."""
         n = X.shape[0]
         with block_map(np.broadcast_to(0.0, (n, n)), self.n_jobs) as mapped:
             if self.n_components is None:
                 _check_memory(n)
                 return exact_features(kernel, X, mapped)
-            landmarks = check_random_state(self.random_state).permutation(n)[: self.n_components]
-            return landmark_features(kernel, X, landmarks, dtype, mapped)
+            space = self._span(kernel, X, mapped)
+            points = kernel.take(X, space.landmarks)
+            return features_of(kernel, X, points, space, dtype, mapped), np.arange(n), space
 
     def _keep(self, kernel: Kernel, X: Any, support: Index, coef: Array, length: Array) -> None:
         used = np.flatnonzero(coef.any(axis=0))
@@ -505,7 +496,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         return Kernel(self.kernel, params, _centre(X) if self.kernel in ("rbf", "laplacian") else None)
 
     @by_parts
-    def decision_function(self, X: Any, X_err: Any = None) -> Array:
+    def decision_function(self, X: object, X_err: object = None) -> Array:
         """Return ``sum_j beta_j kappa(x, x_j) + b`` for every sample; with more than two classes, one score for each.
 
         With error bars it is the expected score. It is computed in blocks of rows, with a few MB of memory beside the
@@ -526,7 +517,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         return np.asarray(scores[:, 0] if scores.shape[1] == 1 else scores)
 
     @by_parts
-    def margin_and_spread(self, X: Any, X_err: Any = None) -> tuple[Array, Array]:
+    def margin_and_spread(self, X: object, X_err: object = None) -> tuple[Array, Array]:
         """Return the expected scores of every sample, and their standard deviations under its error bars.
 
         The spread counts the error bars alone, not the noise of the model: it is 0 without any. Of X whose errors are
@@ -546,12 +537,12 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         spread = np.sqrt(np.maximum(variances, 0.0))
         return (margin[:, 0], spread[:, 0]) if margin.shape[1] == 1 else (margin, spread)
 
-    def _score_moments(self, X: Any, X_err: Any = None, *, rooted: bool = False) -> tuple[Array, Array, Array]:
+    def _score_moments(self, X: object, X_err: object = None, *, rooted: bool = False) -> tuple[Array, Array, Array]:
         """Return weights, means and covariances of the scores, or roots of these; one component."""
         scores, noise = self._moments(X, X_err, covariance_roots if rooted else np.asarray)
         return np.ones((len(scores), 1)), scores[:, np.newaxis], noise[:, np.newaxis]
 
-    def _moments(self, X: Any, X_err: Any, of: Callable[[Array], Array]) -> tuple[Array, Array]:
+    def _moments(self, X: Any, X_err: object, of: Callable[[Array], Array]) -> tuple[Array, Array]:
         """Return the scores of samples, and a function ``of`` their covariances under the error bars."""
         X, X_err = self._measured(X, X_err)
         if X_err is None:
@@ -564,7 +555,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
             scores, spreads = noisy_scores(*given, exact=self.spread == "exact", of=of)
         return scores + self.intercept_, spreads
 
-    def certificate(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Certificate:
+    def certificate(self, X: Any, y: object, sample_weight: object = None, X_err: object = None) -> Certificate:
         """Return the objective of the classifier on any data, and a lower bound on the minimum.
 
         The least is that of all ``w`` made of the samples ``X_fit_``.
@@ -588,14 +579,9 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         self._check_parameters()
         if self._kernel.is_precomputed:
             raise ValueError("kernel='precomputed' keeps no samples, of which a certificate needs the kernel matrix")
-        X, X_err = split_errors(X, X_err)
+        samples, X_err = self._labelled(X, y, sample_weight, X_err)
         if X_err is not None:
             self._check_errors_suit()
-        if has_unmeasured(X_err):
-            X, X_err = self._filled(X, X_err)
-        samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self, reset=False)
-        if not np.array_equal(samples.classes, self.classes_):
-            raise ValueError(f"y must have the classes {self.classes_.tolist()!r}; got {samples.classes.tolist()!r}")
         model = Objective(resolve_loss(self.loss), Isotropic(float(self.sigma)), float(self.l2), self.fit_intercept)
         X = samples.X.astype(np.float64, copy=False)
         assert_all_finite(X, input_name="X")
@@ -620,7 +606,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         with block_map(np.broadcast_to(0.0, (X.shape[0], len(self.support_))), self.n_jobs) as mapped:
             return kernel_scores(self._kernel, X, points, self.dual_coef_, mapped)
 
-    def _noisy_scores(self, X: Any, X_err: Any) -> tuple[Array, Any]:
+    def _noisy_scores(self, X: object, X_err: object) -> tuple[Array, Any]:
         def of_differences(covariances: Array) -> Array:
             """Return half the mean variance of the differences of two scores; of a single score its variance."""
             n_scores, trace = covariances.shape[1], np.einsum("icc->i", covariances)
@@ -677,7 +663,7 @@ def _check_symmetric(K: Any) -> None:
     if K.shape[0] != K.shape[1]:
         raise ValueError(f"X must be a square kernel matrix with kernel='precomputed'; got shape {K.shape}")
     difference, largest = float(np.abs(K - K.T).max()), float(np.abs(K).max())
-    if difference > ASYMMETRY * np.finfo(K.dtype).eps * largest:
+    if difference > 1e4 * np.finfo(K.dtype).eps * largest:  # 1e4 roundings of the largest entry
         raise ValueError(
             "X must be a symmetric kernel matrix with kernel='precomputed'; it differs from its transpose by "
             f"{difference:g}"

@@ -32,11 +32,8 @@ from scipy.linalg import solve_triangular
 from gaussguru._errors import Errors, Factored, Roots, any_roots
 from gaussguru._guru.kernel_matrix import PANEL, Kernel, LandmarkSpace, is_singular
 from gaussguru._rows.rows import BlockMap
-from gaussguru._utils.blocks import MOST_STORED, row_blocks, rows_at_once
+from gaussguru._utils.blocks import MOST_STORED, row_blocks, row_slices, rows_at_once
 from gaussguru._utils.linalg import Array, Index
-
-# Rows with less than this fraction of the largest weight are left out of a Gram matrix; no certificate uses it.
-NEGLIGIBLE = 1e-6
 
 REASONS = {
     "laplacian": "it has a kink where samples meet, so its gradient does not tell how far noise moves a score",
@@ -219,7 +216,7 @@ KINDS: dict[Any, Callable[[Kernel], Any]] = {
 }
 
 
-def check_kernel(kernel: Any, degree: float) -> None:
+def check_kernel(kernel: object, degree: float) -> None:
     """Raise if the mean of a kernel under noise has no closed form here."""
     name = "a callable" if callable(kernel) else repr(kernel)
     if callable(kernel) or kernel not in KINDS:
@@ -244,11 +241,9 @@ def dense_rows(X: Any) -> Array:
     return np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
 
 
-def _blocks(n: int, width: int) -> tuple[list[int], list[int]]:
-    """Return the first rows of blocks with ``width`` numbers per row, and their ends."""
-    step = min(2 * PANEL, rows_at_once(width))
-    edges = [*range(0, n, step), n]
-    return edges[:-1], edges[1:]
+def _blocks(n: int, width: int) -> list[slice]:
+    """Return blocks of rows with ``width`` numbers per row."""
+    return row_slices(0, n, min(2 * PANEL, rows_at_once(width)))
 
 
 class Points(NamedTuple):
@@ -394,7 +389,8 @@ class KernelErrors(Errors):
         They are summed for kernel values, and transformed to features at the end, unless the factor of the points is
         nearly singular: then each one is transformed.
         """
-        used = np.flatnonzero(t > NEGLIGIBLE * t.max(initial=0.0))
+        # Rows of a smaller weight change no digit of a step; no certificate uses this matrix.
+        used = np.flatnonzero(t > 1e-6 * t.max(initial=0.0))
         errors = self.take(used)
         slopes = errors._all_slopes() * np.sqrt(t[used])[:, np.newaxis]
         late, total = not is_singular(self.points.factor), np.zeros_like(out)
@@ -489,8 +485,7 @@ def noisy_features(
     Z, roots = np.empty((n, m)), np.empty((n, *shape))
     slopes, centres = np.empty((n, m) if kind.keeps_slopes else (0, 0)), np.empty((n, X.shape[1]))
 
-    def fill(begin: int, end: int) -> bool:
-        part = slice(begin, end)
+    def fill(part: slice) -> bool:
         V = errors.take(part).dense()
         expected: Expected = kind.expected(dense_rows(X[part]), V, points)
         if kind.keeps_slopes:
@@ -504,7 +499,7 @@ def noisy_features(
             centres[part] = expected.centres
         return expected.centres is not None
 
-    is_centred = all(list(mapped(fill, *_blocks(n, 4 * m + 4 * int(np.prod(shape))))))
+    is_centred = all(list(mapped(fill, _blocks(n, 4 * m + 4 * int(np.prod(shape))))))
     kept, lift = kind.lifted(slopes, Z, space.factor)
     points = kind.points(points)
     return Z, KernelErrors(kept, roots, centres if is_centred else None, Points(points, space.factor, lift))
@@ -547,7 +542,7 @@ def noisy_scores(
     kernel: Kernel,
     X: Any,
     errors: Errors,
-    points: Any,
+    points: object,
     coef: Array,
     mapped: BlockMap = map,
     *,
@@ -567,27 +562,21 @@ def noisy_scores(
     spreads = np.empty((n, *made.shape[1:]))
     at = kind.points(points)
 
-    def fill(begin: int, end: int) -> None:
-        part = slice(begin, end)
+    def fill(part: slice) -> None:
         rows, V = dense_rows(X[part]), errors.take(part).dense()
         if m == 0:  # w = 0
-            spreads[part] = of(np.zeros((end - begin, n_scores, n_scores)))
+            spreads[part] = of(np.zeros((len(rows), n_scores, n_scores)))
             return
         expected: Expected = kind.expected(rows, V, points)
         scores[part] = expected.values @ coef.T
         if exact:
-            covariances = _second_moments(kind, rows, V, points, coef)
-            covariances -= scores[part, :, np.newaxis] * scores[part, np.newaxis]
+            few = row_blocks(len(rows), m**2)
+            moments = [coef @ kind.second_moments(rows[k], V[k], points) @ coef.T for k in few]
+            covariances = np.concatenate(moments) - scores[part, :, np.newaxis] * scores[part, np.newaxis]
         else:
             gradients = expected.gradients(at, coef)
             covariances = gradients @ turned(V, gradients).transpose(0, 2, 1)
         spreads[part] = of(covariances)
 
-    list(mapped(fill, *_blocks(n, 4 * m + 2 * d * d + 2 * n_scores * d)))
+    list(mapped(fill, _blocks(n, 4 * m + 2 * d * d + 2 * n_scores * d)))
     return scores, spreads
-
-
-def _second_moments(kind: Any, X: Array, V: Array, points: Array, coef: Array) -> Array:
-    """Return ``E f_c f_k`` of scores, some samples at a time."""
-    parts = row_blocks(len(X), len(points) ** 2)
-    return np.concatenate([coef @ kind.second_moments(X[part], V[part], points) @ coef.T for part in parts])

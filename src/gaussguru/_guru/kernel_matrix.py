@@ -15,15 +15,14 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dsymv, dtrsm
 from scipy.linalg.lapack import dpotrf, dpstrf
 from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 
 from gaussguru._rows.rows import BlockMap, Rows
-from gaussguru._utils.blocks import rows_at_once
-from gaussguru._utils.linalg import EPS, Array, Index, diagonal
+from gaussguru._utils.blocks import row_slices, rows_at_once
+from gaussguru._utils.linalg import EPS, Array, Index, Labels, diagonal
 
 # "additive_chi2" is no inner product: 0 for a sample with itself, and negative for all other pairs.
 NAMES = sorted({*PAIRWISE_KERNEL_FUNCTIONS, "precomputed"} - {"additive_chi2"})
@@ -60,7 +59,7 @@ class Kernel:
             return self.params["coef0"] >= 0 and float(self.params["degree"]).is_integer()
         return self.name in ("linear", "rbf", "laplacian", "chi2", "cosine")
 
-    def __call__(self, A: Any, B: Any) -> Array:
+    def __call__(self, A: object, B: object) -> Array:
         """Return the matrix of values between samples A and samples B, the latter from :meth:`take`."""
         with np.errstate(invalid="ignore", over="ignore"):  # checked below
             values: Array = self._values(A, B).astype(np.float64, copy=False)
@@ -96,9 +95,7 @@ class Kernel:
 
     def diagonal(self, X: Any) -> Array:
         """Return the value of every sample with itself."""
-        step = PANEL // 4
-        starts = range(0, X.shape[0], step)
-        blocks = (self(X[i : i + step], self.take(X, slice(i, i + step))) for i in starts)
+        blocks = (self(X[part], self.take(X, part)) for part in row_slices(0, X.shape[0], PANEL // 4))
         return np.concatenate([block.diagonal().copy() for block in blocks])  # a view would keep the block
 
     def map_of(self, mapped: BlockMap) -> BlockMap:
@@ -111,17 +108,11 @@ def kernel_matrix(kernel: Kernel, X: Any, mapped: BlockMap = map) -> Array:
     n = X.shape[0]
     K = np.empty((n, n))
 
-    def fill(begin: int, end: int) -> None:
-        K[begin:end, :end] = kernel(X[begin:end], kernel.take(X, slice(0, end)))
+    def fill(part: slice) -> None:
+        K[part, : part.stop] = kernel(X[part], kernel.take(X, slice(0, part.stop)))
 
-    list(kernel.map_of(mapped)(fill, *_blocks(0, n)))
+    list(kernel.map_of(mapped)(fill, row_slices(0, n, PANEL)))
     return K
-
-
-def _blocks(begin: int, end: int) -> tuple[list[int], list[int]]:
-    """Return the first rows of blocks of PANEL rows, and their ends."""
-    edges = [*range(begin, end, PANEL), end]
-    return edges[:-1], edges[1:]
 
 
 def is_singular(factor: Array) -> bool:
@@ -200,13 +191,11 @@ def _factorise(K: Array, least: float, mapped: BlockMap) -> bool:
             return False
         K[begin:end, begin:end] = corner.T
 
-        def finish(
-            first: int, last: int, above: Array = above, corner: Array = corner, columns: slice = slice(begin, end)
-        ) -> None:
-            part = K[first:last, columns] - K[first:last, : columns.start] @ above.T
-            K[first:last, columns] = dtrsm(1.0, corner, part.T, side=0, lower=0, trans_a=1, overwrite_b=1).T
+        def finish(rows: slice, above: Array = above, corner: Array = corner, panel: slice = slice(begin, end)) -> None:
+            part = K[rows, panel] - K[rows, : panel.start] @ above.T
+            K[rows, panel] = dtrsm(1.0, corner, part.T, side=0, lower=0, trans_a=1, overwrite_b=1).T
 
-        list(mapped(finish, *_blocks(end, n)))
+        list(mapped(finish, row_slices(end, n, PANEL)))
     return True
 
 
@@ -231,25 +220,15 @@ def _check_rest(kernel: Kernel, X: Any, Z: Array, order: Index, whole: Array, al
         )
 
 
-def landmark_features(
-    kernel: Kernel, X: Any, landmarks: Index, dtype: Any, mapped: BlockMap = map
-) -> tuple[Array, Index, LandmarkSpace]:
-    """Return, as :func:`exact_features` does, features in the span of landmarks among the samples (Nystroem)."""
-    points = X[np.ix_(landmarks, landmarks)] if kernel.is_precomputed else X[landmarks]
-    *_, space = exact_features(kernel, points)
-    space = LandmarkSpace(landmarks[space.landmarks], space.factor)
-    return features_of(kernel, X, kernel.take(X, space.landmarks), space, dtype, mapped), np.arange(X.shape[0]), space
-
-
 def features_of(kernel: Kernel, X: Any, points: Any, space: LandmarkSpace, dtype: Any, mapped: BlockMap = map) -> Array:
     """Return the features of samples in the span of points (from :meth:`Kernel.take`)."""
     n = X.shape[0]
     Z = np.empty((n, len(space.landmarks)), dtype)
 
-    def fill(begin: int, end: int) -> None:
-        Z[begin:end] = space.of(np.array(kernel(X[begin:end], points), order="C"))  # a callable may keep its result
+    def fill(part: slice) -> None:
+        Z[part] = space.of(np.array(kernel(X[part], points), order="C"))  # a callable may keep its result
 
-    list(kernel.map_of(mapped)(fill, *_blocks(0, n)))
+    list(kernel.map_of(mapped)(fill, row_slices(0, n, PANEL)))
     return Z
 
 
@@ -259,13 +238,11 @@ def kernel_scores(kernel: Kernel, X: Any, points: Any, coef: Array, mapped: Bloc
     scores = np.zeros((n, len(coef)))
     if coef.shape[1] == 0:  # w = 0
         return scores
-    step = min(PANEL, rows_at_once(coef.shape[1]))
-    edges = [*range(0, n, step), n]
 
-    def fill(begin: int, end: int) -> None:
-        scores[begin:end] = kernel(X[begin:end], points) @ coef.T
+    def fill(part: slice) -> None:
+        scores[part] = kernel(X[part], points) @ coef.T
 
-    list(kernel.map_of(mapped)(fill, edges[:-1], edges[1:]))
+    list(kernel.map_of(mapped)(fill, row_slices(0, n, min(PANEL, rows_at_once(coef.shape[1])))))
     return scores
 
 
@@ -290,8 +267,7 @@ class Gram:
 
     def blocks(self, order: Index) -> Iterator[tuple[slice, Array]]:
         """Yield slices of ``order`` and the rows of K with these numbers."""
-        for begin in range(0, len(order), self.step):
-            part = slice(begin, min(len(order), begin + self.step))
+        for part in row_slices(0, len(order), self.step):
             yield part, self.rows(order[part])
 
     def rows(self, index: Index) -> Array:
@@ -313,8 +289,7 @@ class Gram:
             return product
         out = np.empty_like(coef)
         np.matmul(self._kept, coef, out=out[: self.n_kept])
-        for begin in range(self.n_kept, self.n_rows, self.step):
-            part = slice(begin, min(self.n_rows, begin + self.step))
+        for part in row_slices(self.n_kept, self.n_rows, self.step):
             out[part] = self._compute(part) @ coef
         return out
 
@@ -328,8 +303,7 @@ class Gram:
         if self.n_kept == self.n_rows <= 10_000:
             return self._compute(slice(0, self.n_rows))  # scikit-learn then uses the symmetry: half the work
         kept = np.empty((self.n_kept, self.n_rows))
-        for begin in range(0, self.n_kept, self.step):
-            part = slice(begin, min(self.n_kept, begin + self.step))
+        for part in row_slices(0, self.n_kept, self.step):
             kept[part] = self._compute(part)
         return kept
 
@@ -342,7 +316,7 @@ class Gram:
 class KernelRows(Rows):
     """Labelled samples with a kernel matrix in place of columns, computed within a budget of memory."""
 
-    def __init__(self, kernel: Gram, labels: NDArray[Any], weights: Array | None) -> None:
+    def __init__(self, kernel: Gram, labels: Labels, weights: Array | None) -> None:
         super().__init__(np.broadcast_to(np.nan, (kernel.n_rows, 1)), labels, weights)
         self.kernel, self.squared_norms = kernel, kernel.squared_norms
 

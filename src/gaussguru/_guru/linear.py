@@ -5,12 +5,13 @@ from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 from sklearn.utils import assert_all_finite
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru._errors import Errors, check_errors, check_products, has_unmeasured, split_errors
+from gaussguru._errors import Errors, check_errors, check_products, split_errors
 from gaussguru._guru.base import FillsGaps, GuruEstimator, LinearScores
 from gaussguru._guru.certificates.dual_point import Certificate
 from gaussguru._guru.pose import Objective, Posed, flat, pose
@@ -18,6 +19,7 @@ from gaussguru._guru.solvers.bounds import certify
 from gaussguru._guru.solvers.result import Result
 from gaussguru._guru.streamed import Gaps, Streamed, names_of, note_features, surveyed
 from gaussguru._rows.rows import BlockMap, NotFiniteError
+from gaussguru._rows.streams import Blocks
 from gaussguru._rows.threads import block_map
 from gaussguru._rows.validation import (
     Samples,
@@ -29,13 +31,10 @@ from gaussguru._utils.linalg import Array
 from gaussguru.losses import Loss, resolve_loss
 from gaussguru.noise import QuadraticNoise, resolve_noise
 from gaussguru.sources.base import Fields, Source
-from gaussguru.sources.reading import Opened, Reading, as_source
-
-# Up to so many columns BLAS uses one thread by itself.
-SMALL = 64
+from gaussguru.sources.reading import Reading, as_source
 
 
-def _is_stochastic(estimator: Any) -> bool:
+def _is_stochastic(estimator: BaseEstimator) -> bool:
     """Say whether there is a partial_fit."""
     if estimator.solver not in ("sgd", "sgd2"):
         raise AttributeError(f"partial_fit needs solver='sgd' or 'sgd2'; got solver={estimator.solver!r}")
@@ -166,16 +165,13 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
     """
 
     _takes_sources: ClassVar = True
-    __metadata_request__fit: ClassVar = {"X_err": True}
     __metadata_request__partial_fit: ClassVar = {"X_err": True}
-    __metadata_request__predict_proba: ClassVar = {"X_err": True}
-    __metadata_request__predict_log_proba: ClassVar = {"X_err": True}
 
     def __init__(
         self,
         sigma: float = 1.0,
         *,
-        noise: Any = "isotropic",
+        noise: str | ArrayLike = "isotropic",
         loss: str | Loss = "gaussian",
         l2: float = 0.0,
         fit_intercept: bool = True,
@@ -184,7 +180,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         tol: float = 1e-6,
         max_iter: int = 500,
         warm_start: bool = False,
-        random_state: Any = None,
+        random_state: object = None,
         n_jobs: int | None = None,
         verbose: int = 0,
         eta0: float | None = None,
@@ -296,7 +292,8 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
             raise ValueError(f"solver must be 'newton' for samples that are not in memory; got {self.solver!r}")
         reading = Reading(source, fields, None, self.n_jobs)
         with reading.pool as mapped, reading.session as session:
-            streamed = self._surveyed(reading.opened(mapped, session), Gaps(self._keeps_correlations), draws=True)
+            parts, gaps = reading.opened(mapped, session), Gaps(self._keeps_correlations)
+            streamed = self._surveyed(parts, mapped, gaps, draws=True)
             model = self._resolved(streamed.samples, streamed.measured or None)
             if model.noise is not None and not model.noise.smooth:
                 raise ValueError(f"noise={self.noise!r} needs samples in memory; use 'isotropic' or known noise")
@@ -308,10 +305,10 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         self._keep(result)
         return self
 
-    def _surveyed(self, opened: Opened, gaps: Gaps, **more: Any) -> Streamed:
+    def _surveyed(self, parts: Blocks, mapped: BlockMap, gaps: Gaps, *, draws: bool = False) -> Streamed:
         """Return a survey of the samples of a source."""
-        centred, exact = bool(self.fit_intercept), self.sigma == 0
-        return surveyed(opened, class_weight=self.class_weight, centred=centred, exact=exact, gaps=gaps, **more)
+        centred, exact, weight = bool(self.fit_intercept), self.sigma == 0, self.class_weight
+        return surveyed(parts, mapped, class_weight=weight, centred=centred, exact=exact, gaps=gaps, draws=draws)
 
     def _keep(self, result: Result) -> None:
         """Keep the coefficients and the state of a descent."""
@@ -328,21 +325,22 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         """Whether the solver takes errors that are correlated."""
         return self._method.exact
 
-    def _threads(self, samples: Samples, model: Objective, X_err: Any = None) -> AbstractContextManager[BlockMap]:
+    def _threads(self, samples: Samples, model: Objective, X_err: object = None) -> AbstractContextManager[BlockMap]:
         """Return a context whose value maps blocks of rows."""
         width = samples.width if X_err is None else 2 * samples.width
         # Noise with kinks takes hundreds of small factors, which threads of BLAS would make slower (measured: twice).
-        many_small = model.noise is not None and not model.noise.smooth and samples.X.shape[1] >= SMALL
+        # With fewer than 64 columns BLAS uses one thread by itself.
+        many_small = model.noise is not None and not model.noise.smooth and samples.X.shape[1] >= 64
         return block_map(samples.X, self.n_jobs, width, single_blas=many_small)
 
-    def _errors(self, samples: Samples, X_err: Any, mapped: BlockMap) -> Errors | None:
+    def _errors(self, samples: Samples, X_err: object, mapped: BlockMap) -> Errors | None:
         """Return error bars, checked, of samples without gaps."""
         if X_err is None:
             return None
         assert_all_finite(samples.X, input_name="X")
         return check_errors(X_err, samples.X, mapped)
 
-    def _resolved(self, samples: Samples, X_err: Any = None) -> Objective:
+    def _resolved(self, samples: Samples, X_err: object = None) -> Objective:
         """Return the model, checked against the features, the number of classes, the errors and the solver."""
         if self.sigma == 0 and X_err is None and self.l2 == 0:
             raise ValueError(f"sigma must be > 0 where there is neither X_err nor l2; got {self.sigma!r}")
@@ -361,7 +359,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
             )
         return Objective(resolve_loss(self.loss), noise if self.sigma else None, float(self.l2), self.fit_intercept)
 
-    def _partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any, X_err: Any) -> Self:
+    def _partial_fit(self, X: object, y: object, classes: object, sample_weight: object, X_err: object) -> Self:
         self._check_parameters()
         X, X_err = split_errors(X, X_err)
         if self.class_weight == "balanced":
@@ -393,12 +391,12 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
             self.__dict__.pop(name, None)  # of a fit before: no longer true
         return self
 
-    def _partial_fit_source(self, source: Source, fields: Fields, classes: Any) -> Self:
+    def _partial_fit_source(self, source: Source, fields: Fields, classes: object) -> Self:
         """Make one step on each sample of a source, part by part in their order."""
         reading = Reading(source, fields, names_of(self), 1)
         with reading.pool, reading.session as session:
             names = source.feature_names(fields)
-            for part in reading.opened(map, session).parts.one_by_one():
+            for part in reading.opened(map, session).one_by_one():
                 if part.X.shape[0]:
                     self.__dict__.pop("feature_names_in_", None)  # parts are arrays
                     self._partial_fit(part.X, part.y, classes, part.weight, part.X_err)
@@ -407,7 +405,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         note_features(self, self.coef_.shape[1], names)
         return self
 
-    def certificate(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Certificate:
+    def certificate(self, X: object, y: object, sample_weight: object = None, X_err: object = None) -> Certificate:
         """Return the objective of the classifier on any data, and a lower bound on the minimum.
 
         Parameters
@@ -430,11 +428,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         source = as_source(X)
         if source is not None:
             return self._certificate_of(source, Fields(y, sample_weight, X_err))
-        X, X_err = split_errors(X, X_err)
-        if has_unmeasured(X_err):
-            X, X_err = self._filled(X, X_err)
-        samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self, reset=False)
-        self._check_classes(samples.classes)
+        samples, X_err = self._labelled(X, y, sample_weight, X_err)
         model = self._resolved(samples, X_err)
         with self._threads(samples, model, X_err) as mapped:
             return self._certified(pose(samples, model, mapped, self._errors(samples, X_err, mapped)))
@@ -443,14 +437,10 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         reading = Reading(source, fields, names_of(self), self.n_jobs)
         with reading.pool as mapped, reading.session as session:
             gaps = Gaps(self._keeps_correlations, estimated=False, population=self.population_)
-            streamed = self._surveyed(reading.opened(mapped, session), gaps)
+            streamed = self._surveyed(reading.opened(mapped, session), mapped, gaps)
             self._check_classes(streamed.classes)
             model = self._resolved(streamed.samples, streamed.measured or None)
             return self._certified(streamed.posed(self.class_weight, model))
-
-    def _check_classes(self, classes: NDArray[Any]) -> None:
-        if not np.array_equal(classes, self.classes_):
-            raise ValueError(f"y must have the classes {self.classes_.tolist()!r}; got {classes.tolist()!r}")
 
     def _certified(self, posed: Posed) -> Certificate:
         """Return the certificate of the classifier in a problem."""
@@ -477,7 +467,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         weighted = np.zeros_like(self.coef_) if noise is None else noise.metric(self.coef_)
         return np.asarray(weighted @ self.coef_.T)
 
-    def _noisy_scores(self, X: Any, X_err: Any) -> tuple[Array, Any]:
+    def _noisy_scores(self, X: object, X_err: object) -> tuple[Array, Any]:
         X, X_err = self._measured(X, X_err)
         if len(self.coef_) == 1:
             spread: Any = self._scale()
@@ -495,7 +485,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
 
 
 def sigma_max(
-    X: Any, y: Any, sample_weight: Any = None, *, noise: Any = "isotropic", loss: str | Loss = "gaussian"
+    X: Any, y: Any, sample_weight: Any = None, *, noise: str | ArrayLike = "isotropic", loss: str | Loss = "gaussian"
 ) -> float:
     """Return a noise level above which the optimal classifier with an intercept ignores the features.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
 from gaussguru._errors import split_errors
@@ -21,9 +22,6 @@ from gaussguru._utils.checks import ParameterError, check_count, check_real, che
 from gaussguru._utils.linalg import Array
 from gaussguru.losses import Loss
 
-# The bottom of a grid of sigmas, relative to its top.
-RATIO = 1e-3
-
 
 class Proof(NamedTuple):
     """The certificate of a solution: its noise level, whether it is optimal to ``tol``, the gap relative to F(0)."""
@@ -34,14 +32,14 @@ class Proof(NamedTuple):
 
 
 def sigma_path(
-    X: Any,
-    y: Any,
+    X: object,
+    y: object,
     *,
-    sigmas: Any = None,
+    sigmas: object = None,
     n_sigmas: int = 20,
-    sample_weight: Any = None,
-    X_err: Any = None,
-    noise: Any = "isotropic",
+    sample_weight: object = None,
+    X_err: object = None,
+    noise: str | ArrayLike = "isotropic",
     loss: str | Loss = "gaussian",
     l2: float = 0.0,
     fit_intercept: bool = True,
@@ -49,7 +47,7 @@ def sigma_path(
     solver: str = "newton",
     tol: float = 1e-6,
     max_iter: int = 500,
-    random_state: Any = None,
+    random_state: object = None,
     n_jobs: int | None = None,
     verbose: int = 0,
     eta0: float | None = None,
@@ -125,7 +123,7 @@ def sigma_path(
     return levels, np.array(coefs), np.array(intercepts), np.array(gaps)
 
 
-def noise_levels(sigmas: Any, samples: Samples, model: GuruClassifier, name: str = "sigmas") -> Array:
+def noise_levels(sigmas: object, samples: Samples, model: GuruClassifier, name: str = "sigmas") -> Array:
     """Return noise levels from large to small: those given, or a grid of so many."""
     if isinstance(sigmas, numbers.Number) or sigmas is None or isinstance(sigmas, str):
         return _grid(check_count(name, sigmas), samples, model)
@@ -153,11 +151,11 @@ def _grid(n_sigmas: int, samples: Samples, model: GuruClassifier) -> Array:
                 top = min(top, model.sigma * posed.problem.collapse_factor) or top
         except NotFiniteError:
             raise explain_not_finite(samples.X) from None
-    return np.geomspace(top, RATIO * top, n_sigmas)
+    return np.geomspace(top, 1e-3 * top, n_sigmas)
 
 
 def follow(
-    model: GuruClassifier, samples: Samples, levels: Array, X_err: Any, mapped: BlockMap
+    model: GuruClassifier, samples: Samples, levels: Array, X_err: object, mapped: BlockMap
 ) -> Iterator[tuple[GuruClassifier, Proof]]:
     """Yield fitted classifiers, one for each level, each found from those before it."""
     first = at_level(model, float(levels[0]))

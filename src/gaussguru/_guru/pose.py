@@ -27,9 +27,6 @@ from gaussguru._utils.linalg import EPS, Array, Index, Intercept
 from gaussguru.losses import Loss
 from gaussguru.noise import Noise, PerFeature
 
-# The least noise of features and directions, relative to the spread of the feature: with noise 0 the loss is a hinge
-# where the other coefficients are 0, and no dual point is feasible but for rounding.
-EXACT = 1e-6
 # Values of X between these need no other unit: the squares of so many of them neither overflow nor vanish.
 SMALLEST, LARGEST = 1e-60, 1e60
 # A feature is far from the origin if its mean is more than FAR times its spread, both estimated, like the unit of X,
@@ -258,7 +255,8 @@ def _floors(rows: Rows, units: Posed) -> Array:
     """
     size = np.asarray(0.0) if units.shift is None else np.abs(units.shift) * units.x
     spread = np.where(rows.spreads > 64 * EPS * size, rows.spreads, size)
-    return EXACT * np.where(spread > 0, spread, units.x)
+    # With noise 0 the loss is a hinge where other coefficients are 0: no dual point is feasible, but for rounding.
+    return 1e-6 * np.where(spread > 0, spread, units.x)
 
 
 def _roots(block: Block) -> Array:

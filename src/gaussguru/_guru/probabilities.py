@@ -18,30 +18,18 @@ from sklearn.utils.validation import column_or_1d
 
 from gaussguru._errors import Errors
 from gaussguru._utils.blocks import row_blocks, rows_at_once
-from gaussguru._utils.linalg import ROUNDED, Array, Index, graded_roots
+from gaussguru._utils.linalg import ROUNDED, Array, Index, Labels, graded_roots
 
 # Number of independent scrambles, whose standard deviation gives the error, and points of each.
 SCRAMBLES = 8
 POINTS = 256
-# With more than three classes, a class that beats the leading one with less probability gets 0.
-HOPELESS = 1e-6
-# Four classes: points of the integral, largest error of the sum of probabilities, above which the sequence is used, and
-# least reported error.
-LEGENDRE, ADDED_UP, LEAST_ERROR = 24, 1e-7, 1e-10
-# Standard deviations beyond which a normal probability is 1 to rounding, and the least divisor.
-CERTAIN, TINY = 40.0, 1e-300
-
-# Integral over the highest of independent scores, in standard deviations of a score: its step, with up to FEW classes
-# and with more, whose highest score has a narrower distribution; its end beyond the highest mean; its start below the
-# peak of a lower class (which is halfway), and the lowest start.
-STEP, FINE_STEP, FEW = 0.4, 0.25, 10
-BEYOND, BELOW, LOWEST = 8.0, 7.0, 20.0
-# Factors on the step and on the ends for derivatives, which need fewer digits.
-ROUGHER, SHORTER = 2.0, 0.7
-# Number of blocks of samples, sorted by the ratio of their largest and smallest spread.
-BLOCKS = 8
-# Largest distance behind the best score, in standard deviations; squares of larger ones overflow.
-HOPELESSLY_BEHIND = 1e100
+# Points of the integral of four classes.
+LEGENDRE = 24
+# The least divisor.
+TINY = 1e-300
+# Integral over the highest of independent scores, in standard deviations of a score: its least step, its end beyond the
+# highest mean, and its lowest start.
+FINE_STEP, BEYOND, LOWEST = 0.25, 8.0, 20.0
 LOG_ROOT = 0.5 * np.log(2 * np.pi)
 
 
@@ -153,7 +141,8 @@ def independent_blocks(scores: Array, spreads: Array | None = None) -> list[Any]
         return [slice(first, first + step) for first in range(0, len(scores), step)]
     factors = spreads.max(axis=1) / spreads.min(axis=1)
     order = np.argsort(factors, kind="stable")
-    step = max(1, min(int(step / factors.max(initial=1.0)), -(-len(scores) // BLOCKS)))
+    # At least eight blocks, sorted by the ratio of the largest and the smallest spread.
+    step = max(1, min(int(step / factors.max(initial=1.0)), -(-len(scores) // 8)))
     return [order[first : first + step] for first in range(0, len(scores), step)]
 
 
@@ -169,11 +158,12 @@ def _independent(scores: Array, spreads: Array | None, *, rough: bool = False) -
         unit = spreads.min(axis=1, keepdims=True)
         behind, spreads = behind / unit, spreads / unit
         widest = float(spreads.max(initial=1.0))
-    step, ends = STEP if scores.shape[1] <= FEW else FINE_STEP, widest
-    if rough:
-        step, ends = ROUGHER * step, SHORTER * widest
-    # The peak of a lower class is between its mean and the highest mean.
-    low = min(LOWEST * widest, -0.5 * float(behind.min(initial=0.0)) + BELOW * ends)
+    # The highest of more than ten scores has a narrower distribution.
+    step, ends = 0.4 if scores.shape[1] <= 10 else FINE_STEP, widest
+    if rough:  # derivatives need fewer digits
+        step, ends = 2.0 * step, 0.7 * widest
+    # The peak of a lower class is halfway between its mean and the highest mean; the integral starts 7 below it.
+    low = min(LOWEST * widest, -0.5 * float(behind.min(initial=0.0)) + 7.0 * ends)
     grid = step * np.arange(-np.ceil(low / step), BEYOND * ends / step + 1)  # the same points for any neighbours
     at = grid - behind[:, :, np.newaxis]
     if spreads is not None:
@@ -201,7 +191,7 @@ def winners(scores: Array) -> NDArray[np.intp]:
     return best
 
 
-def noise_probabilities(scores: Array, spread: Any) -> Array:
+def noise_probabilities(scores: Array, spread: object) -> Array:
     """Return the probability of each class when independent noise of this standard deviation is added to the scores.
 
     The class with the highest score has the highest probability, even if two are equal to rounding. Without noise it is
@@ -223,7 +213,7 @@ def noise_probabilities(scores: Array, spread: Any) -> Array:
     return _agreeing(np.exp(_many_log_probabilities(scores, spread)), scores)
 
 
-def noise_log_probabilities(scores: Array, spread: Any) -> Array:
+def noise_log_probabilities(scores: Array, spread: object) -> Array:
     """Return the logarithms of :func:`noise_probabilities`, accurate even if these underflow."""
     if scores.ndim == 1:
         z = standardise(scores, spread)
@@ -235,7 +225,7 @@ def _many_log_probabilities(scores: Array, spread: Any) -> Array:
     behind = scores - scores.max(axis=1, keepdims=True)
     z = standardise(behind, np.broadcast_to(spread, len(scores))[:, np.newaxis])
     certain = np.broadcast_to(spread, len(scores)) <= 0
-    logs = independent_log_probabilities(np.maximum(z, -HOPELESSLY_BEHIND))
+    logs = independent_log_probabilities(np.maximum(z, -1e100))  # squares of larger distances overflow
     if certain.any():
         first = behind[certain] == 0
         with np.errstate(divide="ignore"):
@@ -371,7 +361,8 @@ def _top(scores: Array, roots: Array) -> tuple[Array, Array]:
     chance = ndtr(np.divide(behind, spread, out=np.full_like(behind, -np.inf), where=spread > 0))
     chance[rows, leader] = np.inf
     order = np.argsort(-chance, axis=1, kind="stable")
-    counts = np.count_nonzero(chance > (HOPELESS if n_classes > 3 else 0.0), axis=1)
+    # With more than three classes, a class that beats the leading one with less probability gets 0.
+    counts = np.count_nonzero(chance > (1e-6 if n_classes > 3 else 0.0), axis=1)
     result, errors = np.zeros((2, n, n_classes))
     result[rows, leader] = 1.0
     for m in np.unique(counts[counts > 1]).tolist():
@@ -396,13 +387,12 @@ def _among(means: Array, roots: Array) -> tuple[Array, Array]:
     result, errors = np.zeros((2, n, m))
     for rank in np.unique(ranks).tolist():
         part = np.flatnonzero(ranks == rank)
-        if rank > 1 and m == 3:
-            result[part] = _three(means[part], axes[part])
-            continue
-        if rank > 1 and m == 4:
-            result[part], error = _four(means[part], axes[part])
-            errors[part] = np.maximum(error, LEAST_ERROR)[:, np.newaxis]
-            part = part[error > ADDED_UP]
+        if rank > 1 and m <= 4:
+            result[part], error = _few(means[part], axes[part])
+            if m == 3:
+                continue
+            errors[part] = np.maximum(error, 1e-10)[:, np.newaxis]
+            part = part[error > 1e-7]  # left to the sequence of points
             if not len(part):
                 continue
         ascending = np.argsort(axes[part, :, 0], axis=1)
@@ -419,20 +409,15 @@ def _among(means: Array, roots: Array) -> tuple[Array, Array]:
     return result, errors
 
 
-def _three(means: Array, roots: Array) -> Array:
+def _few(means: Array, roots: Array) -> tuple[Array, Array]:
+    """Return probabilities of three or four classes, and the error of their sum before they are divided by it."""
     result = np.empty_like(means)
-    for k in range(3):
-        (first, second), (correlation,) = _leads(means, roots, k)
-        result[:, k] = bivariate_normal(first, second, correlation)
-    return np.asarray(result / result.sum(axis=1, keepdims=True))
-
-
-def _four(means: Array, roots: Array) -> tuple[Array, Array]:
-    """Return probabilities of four classes, and the error of their sum before they are divided by it."""
-    result = np.empty_like(means)
-    for k in range(4):
+    for k in range(means.shape[1]):
         leads, correlations = _leads(means, roots, k)
-        result[:, k] = trivariate_normal(np.array(leads), np.array(correlations))
+        if len(leads) == 2:
+            result[:, k] = bivariate_normal(*leads, *correlations)
+        else:
+            result[:, k] = trivariate_normal(np.array(leads), np.array(correlations))
     total = result.sum(axis=1)
     return result / total[:, np.newaxis], np.abs(total - 1.0)
 
@@ -462,7 +447,7 @@ def trivariate_normal(h: Array, correlations: Array) -> Array:
     # A is the variable outside of the largest correlation.
     first = 2 - np.argmax(np.abs(correlations), axis=0)
     columns, order = np.arange(h.shape[1]), (first + np.arange(3)[:, np.newaxis]) % 3
-    h1, h2, h3 = np.clip(h[order, columns], -CERTAIN, CERTAIN)
+    h1, h2, h3 = np.clip(h[order, columns], -40.0, 40.0)  # beyond, a normal probability is 0 or 1 to rounding
     r12, r23, r13 = correlations[[[0, 2, 1], [2, 1, 0], [1, 0, 2]], :][first, :, columns].T
     x, weights = (part[:, np.newaxis] for part in _legendre())
     a, b = np.sin(np.arcsin(r12) * x), np.sin(np.arcsin(r13) * x)
@@ -543,14 +528,14 @@ def _on_top(heights: Array, slopes: Array) -> Array:
     return np.asarray(np.maximum(ndtr(high) - ndtr(low), 0.0))
 
 
-def expected_score(probabilities: Array, classes: NDArray[Any], y: Any, sample_weight: Any = None) -> float:
+def expected_score(probabilities: Array, classes: Labels, y: object, sample_weight: object = None) -> float:
     """Return the mean probability of the labels ``y``; labels that are not among ``classes`` count 0."""
     labels, known = places(classes, y, len(probabilities))
     hits = np.where(known, probabilities[np.arange(len(labels)), labels], 0.0)
     return float(np.average(hits, weights=None if sample_weight is None else column_or_1d(sample_weight)))
 
 
-def places(classes: NDArray[Any], y: Any, n_samples: int) -> tuple[Index, NDArray[np.bool_]]:
+def places(classes: Labels, y: Any, n_samples: int) -> tuple[Index, NDArray[np.bool_]]:
     """Return the number of each label among the sorted classes, and the mask of labels that are among them."""
     y = column_or_1d(y)
     if len(y) != n_samples:

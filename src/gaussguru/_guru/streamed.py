@@ -14,9 +14,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._errors import Errors, Population, check_errors, has_unmeasured, unmeasured
@@ -35,18 +33,19 @@ from gaussguru._rows.streams import (
     StreamedRows,
     Units,
     check_part_weights,
+    in_partition,
     in_units,
     joined,
     parsed,
     survey,
 )
-from gaussguru._rows.validation import Samples, class_factors
+from gaussguru._rows.validation import Samples, check_classes, check_label_kind, class_factors
 from gaussguru._utils.blocks import MOST_STORED
 from gaussguru._utils.frames import take_rows
-from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.linalg import Array, Index, Labels, Numbers
 from gaussguru._utils.moments import FeatureMoments
 from gaussguru.sources.base import Fields, Source, needed
-from gaussguru.sources.reading import Opened, Reading, as_source, stacked
+from gaussguru.sources.reading import Reading, as_source, stacked
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -54,30 +53,20 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 HEADS = 8
 
 
-class Head(NamedTuple):
-    """A few rows of a part, its number of rows, whether it has labels, and its number."""
-
-    X: Any
-    X_err: Any
-    n_rows: int
-    has_labels: bool
-    number: int
-
-
-def head_of(part: Part, n_rows: int) -> Head:
+def head_of(part: Part, n_rows: int) -> Part:
     """Return about ``n_rows`` rows of a part, evenly spaced."""
     every = slice(None, None, max(1, part.X.shape[0] // n_rows))
-    X_err = None if part.X_err is None else part.X_err[every]
-    return Head(part.X[every], X_err, part.X.shape[0], part.y is not None, part.number)
+    X, y, _, X_err = (None if field is None else field[every] for field in part[:4])
+    return Part(X, y, None, X_err, part.number)
 
 
-def heads_of(parts: Blocks, *, streamed: bool) -> list[Head]:
+def heads_of(parts: Blocks, *, streamed: bool) -> list[Part]:
     """Return a few rows of a few parts; of all parts if these are empty."""
     n = HEADS if streamed else len(parts)  # only a pass would count the parts of a stream
     numbers = sorted({int(number) for number in np.linspace(0, n - 1, min(HEADS, n))})
-    heads = [head for head in parts.collected(head_of, some=numbers, n_rows=FEW // len(numbers)) if head.n_rows]
+    heads = [head for head in parts.collected(head_of, some=numbers, n_rows=FEW // len(numbers)) if head.X.shape[0]]
     if not heads:
-        heads = [head for head in parts.collected(head_of, n_rows=FEW // HEADS) if head.n_rows]
+        heads = [head for head in parts.collected(head_of, n_rows=FEW // HEADS) if head.X.shape[0]]
     if not heads:
         raise ValueError("X must have at least one sample; all partitions are empty")
     return heads
@@ -98,7 +87,7 @@ class Streamed(NamedTuple):
     drawn: DrawnRows | None  # a subsample
 
     @property
-    def classes(self) -> NDArray[Any]:
+    def classes(self) -> Numbers:
         """The classes."""
         return self.overview.classes
 
@@ -108,7 +97,7 @@ class Streamed(NamedTuple):
         shape = np.broadcast_to(np.float32(0), (1, self.n_features))
         return Samples(shape, self.classes, np.zeros(1, dtype=bool), None)
 
-    def posed(self, class_weight: Any, model: Objective) -> Posed:
+    def posed(self, class_weight: object, model: Objective) -> Posed:
         """Return the problem of the samples."""
         overview = self.overview
         factors = np.array(class_factors(class_weight, self.classes, overview.totals.tolist()))
@@ -119,7 +108,7 @@ class Streamed(NamedTuple):
         rows = self._rows(order, s * factors[order])
         return pose_rows(rows, model, self.units._replace(s=s, order=order if C > 2 else None))
 
-    def rows(self, class_weight: Any) -> StreamedRows:
+    def rows(self, class_weight: object) -> StreamedRows:
         """Return the samples with their weights times those of their classes."""
         factors = np.array(class_factors(class_weight, self.classes, self.overview.totals.tolist()))
         return self._rows(np.arange(len(self.classes)), factors)
@@ -132,9 +121,10 @@ class Streamed(NamedTuple):
 
 
 def surveyed(
-    opened: Opened,
+    parts: Blocks,
+    mapped: BlockMap,
     *,
-    class_weight: Any = None,
+    class_weight: object = None,
     centred: bool = True,
     exact: bool = False,
     draws: bool = False,
@@ -147,10 +137,9 @@ def surveyed(
     to those of a problem: ``check_errors`` or ``check_products`` of :mod:`gaussguru.errors`. ``gaps`` fills in values
     that were not measured; None: values must be measured.
     """
-    parts, mapped = opened
     streamed = isinstance(parts, LocalParts) and parts.parts is None
     heads = heads_of(parts, streamed=streamed)
-    if not heads[0].has_labels:
+    if heads[0].y is None:
         raise ValueError("y is required: an array, a collection like X, or the name of a column")
     n_features, sparse = int(heads[0].X.shape[1]), sp.issparse(heads[0].X)
     for head in heads:
@@ -170,7 +159,8 @@ def surveyed(
         ready, (kept,) = ready.chosen(used, kept)
     summaries, draws_of_parts = zip(*(surveys[k] for k in used), strict=True)
     overview = Overview(summaries)
-    check_classes(overview)
+    check_label_kind(overview.classes)
+    check_classes(overview.classes, overview.totals.tolist())
     drawn = joined(draws_of_parts, overview) if draws else None
     measured = heads[0].X_err is not None
     return Streamed(ready, kept, overview, units, n_features, measured, mapped, population, n_passes, drawn)
@@ -182,7 +172,7 @@ def _drawn(n_rows: int, n_columns: int, n_classes: int, n_parts: int | None) -> 
     return DEFAULT.drawn_rows(n_rows, n_columns, width, min(HEADS, n_parts or HEADS))
 
 
-def units_of(heads: list[Head], *, centred: bool) -> Posed:
+def units_of(heads: list[Part], *, centred: bool) -> Posed:
     """Return the units of the solver, from the head."""
     X = [head.X for head in heads]
     if sp.issparse(X[0]):
@@ -232,7 +222,7 @@ class Gaps:
     estimated: bool = True
     population: Population | None = None
 
-    def filled(self, parts: Blocks, heads: list[Head]) -> tuple[Blocks, Population | None, int]:
+    def filled(self, parts: Blocks, heads: list[Part]) -> tuple[Blocks, Population | None, int]:
         """Return parts without gaps, the population, and the number of passes: one, or two if it is estimated."""
         about = about_means(heads)
         moments: list[_PartMoments] = parts.collected(_moments, about=about)
@@ -242,14 +232,19 @@ class Gaps:
             population, n_passes = _population(parts, moments, about, gaps), 2
         if gaps:
             if population is None:
-                raise ValueError(
-                    "X_err has infinite errors, for what was not measured, and this classifier does not know what to "
-                    "expect there: it was fitted without X_err"
-                )
+                raise without_population("this classifier")
             # The same limit as in memory.
             correlated = self.correlated and sum(part.n_rows for part in moments) * d * d <= MOST_STORED
             parts = parts.then(_filled, population=population, correlated=correlated)
         return parts, population, n_passes
+
+
+def without_population(model: str) -> ValueError:
+    """Return the error for values that were not measured, where a model has no population to fill them from."""
+    return ValueError(
+        f"X_err has infinite errors, for what was not measured, and {model} does not know what to expect there: it was "
+        "fitted without X_err"
+    )
 
 
 class _PartMoments(NamedTuple):
@@ -261,7 +256,7 @@ class _PartMoments(NamedTuple):
     moments: FeatureMoments
 
 
-def about_means(heads: list[Head]) -> Array:
+def about_means(heads: list[Part]) -> Array:
     """Return approximate means of the measured values of each feature, from the head."""
     sample = np.concatenate([head.X for head in heads]).astype(np.float64)
     known = np.isfinite(sample)
@@ -319,10 +314,8 @@ def _filled(part: Part, population: Population, correlated: bool) -> Part:
     """Return a part with values that were not measured filled in."""
     if not part.X.shape[0]:
         return part
-    try:
+    with in_partition(part.number):
         X, X_err = population.fill(part.X, part.X_err, correlated=correlated)
-    except ValueError as error:
-        raise ValueError(f"partition {part.number}: {error}") from error
     return part._replace(X=X, X_err=X_err)
 
 
@@ -337,21 +330,7 @@ def _check_kind(X: Any, number: int, n_features: int, sparse: bool) -> None:
         raise ValueError(f"X must be sparse in all partitions or in none; partition {number} is {kind}")
 
 
-def check_classes(overview: Overview) -> None:
-    """Raise unless there are classes, each with some weight."""
-    classes = overview.classes
-    try:
-        check_classification_targets(classes)
-    except ValueError as error:
-        raise ValueError(f"y must hold the labels of classes. {error}") from error
-    if len(classes) < 2:
-        raise ValueError(f"y must have at least two classes; got one class: {classes.tolist()!r}")
-    for label, total in zip(classes.tolist(), overview.totals.tolist(), strict=True):
-        if total == 0:
-            raise ValueError(f"sample_weight must leave every class; class {label!r} has no sample of positive weight")
-
-
-def note_features(estimator: Any, n_features: int, names: list[str] | None) -> None:
+def note_features(estimator: BaseEstimator, n_features: int, names: list[str] | None) -> None:
     """Keep number and names of the features, as scikit-learn does."""
     estimator.n_features_in_ = n_features
     estimator.__dict__.pop("feature_names_in_", None)
@@ -366,7 +345,7 @@ def by_parts(method: Method) -> Method:
     """Make a method of X and X_err accept sources: Dask collections return Dask arrays, others arrays."""
 
     @wraps(method)
-    def either(self: Any, X: Any, X_err: Any = None) -> Any:
+    def either(self: Any, X: object, X_err: object = None) -> Any:
         source = as_source(X)
         if source is None:
             return method(self, X, X_err)
@@ -377,18 +356,18 @@ def by_parts(method: Method) -> Method:
             return _lazily(function, source, fields, names, _sample(method, self, X_err))
         reading = Reading(source, fields, names, self.n_jobs)
         with reading.pool as mapped:
-            return _stacked(reading.opened(mapped, None).parts.collected(function))
+            return _stacked(reading.opened(mapped, None).collected(function))
 
     return cast(Method, either)
 
 
-def names_of(model: Any) -> list[str] | None:
+def names_of(model: BaseEstimator) -> list[str] | None:
     """Return the names of the features that a model was fitted to, if they have any."""
     names = getattr(model, "feature_names_in_", None)
     return None if names is None else list(names)
 
 
-def light(model: Any) -> Any:
+def light(model: BaseEstimator) -> Any:
     """Return a copy of a fitted model without feature names and attributes that predictions do not need."""
     bare = copy.copy(model)
     for name in ("feature_names_in_", *getattr(model, "_of_training", ())):
@@ -399,17 +378,15 @@ def light(model: Any) -> Any:
     return bare
 
 
-def _applied(method: Callable[..., Any], model: Any, part: Part) -> Any:
+def _applied(method: Callable[..., Any], model: BaseEstimator, part: Part) -> Any:
     if not part.X.shape[0]:
         result = _sample(method, model, part.X_err)
         return tuple(each[:0] for each in result) if isinstance(result, tuple) else result[:0]
-    try:
+    with in_partition(part.number):
         return method(model, part.X, part.X_err)
-    except ValueError as error:
-        raise ValueError(f"partition {part.number}: {error}") from error
 
 
-def _sample(method: Callable[..., Any], model: Any, X_err: Any) -> Any:
+def _sample(method: Callable[..., Any], model: BaseEstimator, X_err: object) -> Any:
     """Return the result of a method for two samples, with error bars if there are any: its type and shape."""
     zeros = np.zeros((2, model.n_features_in_))
     return method(light(model), zeros, None if X_err is None else zeros)
@@ -427,7 +404,7 @@ def _lazily(function: Callable[..., Any], source: Source, fields: Fields, names:
     parts = [dask.delayed(function, pure=False)(part) for part in source.delayed(fields, names)]
     sizes = source.sizes(len(parts))
 
-    def collection(like: NDArray[Any], pick: Callable[[Any], Any]) -> Any:
+    def collection(like: Numbers, pick: Callable[[Any], Any]) -> Any:
         blocks = [
             array.from_delayed(pick(part), (size, *like.shape[1:]), meta=like[:0])
             for part, size in zip(parts, sizes, strict=True)
@@ -439,12 +416,12 @@ def _lazily(function: Callable[..., Any], source: Source, fields: Fields, names:
     return collection(sample, lambda part: part)
 
 
-def takes_sources(estimator: Any) -> bool:
+def takes_sources(estimator: BaseEstimator) -> bool:
     """Return whether ``fit`` of an estimator reads sources, all of their rows."""
     return bool(getattr(type(estimator), "_takes_sources", False))
 
 
-def mean_over(model: Any, source: Source, fields: Fields, numbers: Callable[[Any, Part], Any]) -> Any:
+def mean_over(model: BaseEstimator, source: Source, fields: Fields, numbers: Callable[[Any, Part], Any]) -> Any:
     """Return the weighted mean over the samples of a source of a function of a fitted model and a part.
 
     The function returns a number, or an array, for each sample; it is not called for an empty part.
@@ -452,14 +429,14 @@ def mean_over(model: Any, source: Source, fields: Fields, numbers: Callable[[Any
     check_is_fitted(model)
     reading = Reading(source, fields, names_of(model), model.n_jobs)
     with reading.pool as mapped, reading.session as session:
-        parts = reading.opened(mapped, session).parts.collected(_weighted, model=light(model), numbers=numbers)
+        parts = reading.opened(mapped, session).collected(_weighted, model=light(model), numbers=numbers)
     sums = [part for part in parts if part is not None]
     if not sums:
         raise ValueError("X must have at least one sample; all partitions are empty")
     return sum(part[0] for part in sums) / sum(part[1] for part in sums)
 
 
-def _weighted(part: Part, model: Any, numbers: Callable[[Any, Part], Any]) -> tuple[Any, float] | None:
+def _weighted(part: Part, model: BaseEstimator, numbers: Callable[[Any, Part], Any]) -> tuple[Any, float] | None:
     n = part.X.shape[0]
     if not n:
         return None
@@ -468,26 +445,26 @@ def _weighted(part: Part, model: Any, numbers: Callable[[Any, Part], Any]) -> tu
     return weight @ numbers(model, part), float(weight.sum())
 
 
-def class_totals(source: Source, fields: Fields, classes: NDArray[Any], n_jobs: int | None) -> list[float]:
+def class_totals(source: Source, fields: Fields, classes: Labels, n_jobs: int | None) -> list[float]:
     """Return the total weight of each class of a source; one pass."""
     reading = Reading(source, fields, None, n_jobs)
     with reading.pool as mapped, reading.session as session:
-        totals = reading.opened(mapped, session).parts.total(_class_totals, classes=classes)
+        totals = reading.opened(mapped, session).total(_class_totals, classes=classes)
     return [float(total) for total in totals]
 
 
-def _class_totals(part: Part, classes: NDArray[Any]) -> Array:
+def _class_totals(part: Part, classes: Labels) -> Array:
     check_part_weights(part)
     labels = np.searchsorted(classes, part.y)
     return np.bincount(labels, part.weight, len(classes)).astype(np.float64)
 
 
-def accuracy(model: Any, source: Source, fields: Fields) -> float:
+def accuracy(model: BaseEstimator, source: Source, fields: Fields) -> float:
     """Return the weighted fraction of samples of a source whose class is predicted."""
     return float(mean_over(model, source, fields, _hits))
 
 
-def _hits(model: Any, part: Part) -> Array:
+def _hits(model: BaseEstimator, part: Part) -> Array:
     if part.y is None:
         raise ValueError(f"y is required; partition {part.number} has no labels")
     return np.asarray(model.predict(part.X, part.X_err) == part.y, dtype=np.float64)

@@ -7,17 +7,16 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._errors import PLAIN_ONLY, AffineComponents, LowRank, Measured
 from gaussguru._guru.base import LinearScores
+from gaussguru._guru.probabilities import places
 from gaussguru._utils.blocks import row_blocks
 from gaussguru._utils.frames import as_numbers, is_frame, like
 from gaussguru._utils.linalg import Array, Index
-
-# Number of points that show whether a function scales feature by feature; a matrix takes one for each feature.
-SCALING_PROBES = 64
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class AffineMap:
         matrix = sp.csr_array(sp.vstack(parts)) if sp.issparse(parts[0]) else np.concatenate(parts)
         return cls(centre, offset, matrix, _monomial(matrix))
 
-    def __call__(self, X: Any) -> Array:
+    def __call__(self, X: object) -> Array:
         """Return the outputs for X, (n_samples, n_outputs)."""
         if sp.issparse(X):
             return np.asarray(dense(X @ self.matrix) + self.offset)
@@ -121,13 +120,13 @@ class AffineMap:
         source, factors = self.monomial
         return source, np.sign(factors).astype(np.int8)
 
-    def apply(self, transformer: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
+    def apply(self, transformer: BaseEstimator, X: object, X_err: object) -> tuple[Any, Any]:
         """Return the outputs of the transformer of this map, and their errors."""
         transformed = transformer.transform(X)
         self.check(X, transformed, transformer)
         return transformed, self.carry(X_err)
 
-    def with_components(self, samples: Measured, components: Any, transformer: Any, X: Any) -> Measured:
+    def with_components(self, samples: Measured, components: object, transformer: BaseEstimator, X: object) -> Measured:
         """Return transformed samples with the mixtures of the values before, transformed."""
         A = dense(self.matrix)
         return Measured.checked(samples.X, samples.err, AffineComponents(components, A, self.offset - self.centre @ A))
@@ -179,16 +178,16 @@ class AffineMap:
         return times(X_err[:, source][:, :, source], np.multiply.outer(factors, factors))
 
 
-def _scaling(function: Callable[[Any], Any], X: Any, centre: Array, steps: Array, offset: Array) -> Array | None:
+def _scaling(function: Callable[[Any], Any], X: object, centre: Array, steps: Array, offset: Array) -> Array | None:
     """Return the factors of a function that scales feature by feature, or None for any other.
 
     Random subsets of the features are moved by a step. If each output depends on its feature alone, it has one of two
-    values, to the last bit: with this feature moved, or not. Any other map does the same at ``SCALING_PROBES`` random
-    subsets with a probability of 2 to minus this number.
+    values, to the last bit: with this feature moved, or not. Any other map does the same at 64 random subsets with a
+    probability of 2^-64. (A matrix takes a point for each feature.)
     """
     if len(offset) != len(centre):
         return None
-    moved = np.random.default_rng(0).random((SCALING_PROBES, len(centre))) < 0.5
+    moved = np.random.default_rng(0).random((64, len(centre))) < 0.5
     probe = np.concatenate([centre + steps * moved, (centre + steps)[np.newaxis]])
     values = dense(function(like(X, probe) if is_frame(X) else probe)).reshape(len(probe), -1)
     if not np.array_equal(values[:-1], np.where(moved, values[-1], offset)):
@@ -197,7 +196,7 @@ def _scaling(function: Callable[[Any], Any], X: Any, centre: Array, steps: Array
     return factors
 
 
-def _monomial(matrix: Any) -> tuple[Index, Array] | None:
+def _monomial(matrix: object) -> tuple[Index, Array] | None:
     entries = sp.csc_array(matrix)
     entries.eliminate_zeros()
     per_output = np.diff(entries.indptr)
@@ -223,7 +222,7 @@ class NotLinearError(TypeError, ValueError):
     """The scores of a classifier are not linear in X, or it has none: the effect of noise has no closed form."""
 
 
-def linear_scores(estimator: Any, X: Any) -> tuple[Array, Array]:
+def linear_scores(estimator: BaseEstimator, X: object) -> tuple[Array, Array]:
     """Return the scores of the samples, and the coefficients of a decision function that is affine in X."""
     check_is_fitted(estimator)
     final = final_estimator(estimator)
@@ -254,14 +253,23 @@ def linear_scores(estimator: Any, X: Any) -> tuple[Array, Array]:
     return scores.astype(np.float64, copy=False), np.atleast_2d(np.asarray(exact, dtype=np.float64))
 
 
-def as_table(X: Any) -> Any:
+def as_table(X: object) -> Any:
     """Return X as an array, if it is neither a sparse matrix nor a DataFrame; refuse values with errors."""
     if isinstance(X, Measured):
         raise TypeError(PLAIN_ONLY)
     return X if sp.issparse(X) or is_frame(X) else np.asarray(X)
 
 
-def final_estimator(estimator: Any) -> Any:
+def true_labels(model: BaseEstimator, y: object, n_samples: int) -> Index:
+    """Return the number of the class of each sample; raise unless a fitted model knows all labels."""
+    classes = final_estimator(model).classes_
+    labels, known = places(classes, y, n_samples)
+    if not known.all():
+        raise ValueError(f"y must hold labels among the classes {classes.tolist()!r}")
+    return labels
+
+
+def final_estimator(estimator: BaseEstimator) -> Any:
     """Return the last step of a pipeline, of the best estimator of a search, or the estimator itself."""
     estimator = getattr(estimator, "best_estimator_", estimator)
     return final_estimator(estimator[-1]) if isinstance(estimator, Pipeline) else estimator

@@ -11,8 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import scipy.sparse as sp
 import sklearn
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.model_selection import PredefinedSplit, StratifiedKFold, check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import Bunch, check_array, get_tags
@@ -26,7 +25,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from gaussguru._errors import Measured, check_products, measured, split_errors
-from gaussguru._guru.base import ByProbability, OrUnchanged
+from gaussguru._guru.base import ByProbability, refuse_metadata
 from gaussguru._guru.linear import GuruClassifier
 from gaussguru._guru.probabilities import mixture_moments, score_covariance, score_roots
 from gaussguru._guru.streamed import by_parts, takes_sources
@@ -43,7 +42,7 @@ from gaussguru._rows.validation import check_weights, encode_labels, rows_of_eac
 from gaussguru._utils.blocks import row_blocks
 from gaussguru._utils.checks import check_flag, check_jobs, outside
 from gaussguru._utils.frames import is_frame, take_rows, unmasked
-from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.linalg import Array, Index, Labels
 from gaussguru.sources import subsample
 from gaussguru.sources.base import Fields
 from gaussguru.sources.reading import as_source
@@ -90,7 +89,7 @@ def score_moments(estimator: Any, X: Any, X_err: Any = None, *, rooted: bool = F
     return np.ones((len(scores), 1)), scores.reshape(len(scores), 1, -1), noise[:, np.newaxis]
 
 
-def margin_and_spread(estimator: Any, X: Any, X_err: Any = None) -> tuple[Array, Array]:
+def margin_and_spread(estimator: BaseEstimator, X: object, X_err: object = None) -> tuple[Array, Array]:
     """Return the scores of every sample, and their standard deviations under its error bars.
 
     Parameters
@@ -112,7 +111,7 @@ def margin_and_spread(estimator: Any, X: Any, X_err: Any = None) -> tuple[Array,
     return (margin[:, 0], spread[:, 0]) if margin.shape[1] == 1 else (margin, spread)
 
 
-def last_step(estimator: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
+def last_step(estimator: BaseEstimator, X: object, X_err: object) -> tuple[Any, Any]:
     """Return the classifier at the end of searches and pipelines, and the samples as it sees them, with their errors.
 
     A pipeline whose first step does not know errors is taken as a whole, where there are any.
@@ -131,7 +130,7 @@ def last_step(estimator: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
             return estimator, X
 
 
-def takes_errors(estimator: Any) -> bool:
+def takes_errors(estimator: BaseEstimator) -> bool:
     """Return whether an estimator, or the first step of a pipeline, can be fitted to :class:`Measured`."""
     if hasattr(estimator, "refit") and hasattr(estimator, "estimator"):  # a search
         return takes_errors(estimator.estimator)
@@ -165,7 +164,7 @@ class CalibratedScores(ByProbability):
             parts.append(self._calibrated_block(part))
         return np.minimum(np.concatenate(parts), 0.0)  # a sum over components may round above 1
 
-    def _calibrated_block(self, X: Any) -> Array:
+    def _calibrated_block(self, X: object) -> Array:
         n_classes = len(self.classes_)
         if n_classes == 2:
             margins = Margins.of(*score_moments(self.estimator_, X))
@@ -180,7 +179,7 @@ class CalibratedScores(ByProbability):
         return logs
 
 
-class CalibratedWithErrorsCV(CalibratedScores, OrUnchanged, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+class CalibratedWithErrorsCV(CalibratedScores, MetaEstimatorMixin, BaseEstimator):
     """Calibrated probabilities that account for error bars, fitted by cross-validation.
 
     A sample has a score ``m`` with a spread ``s`` under its error bars. The probability of the second of two
@@ -270,7 +269,7 @@ class CalibratedWithErrorsCV(CalibratedScores, OrUnchanged, ClassifierMixin, Met
     __metadata_request__fit: ClassVar = {"groups": UNUSED}  # requested by the splitter
 
     def __init__(
-        self, estimator: Any = None, *, cv: Any = 5, scale_errors: bool = False, n_jobs: int | None = None
+        self, estimator: BaseEstimator = None, *, cv: object = 5, scale_errors: bool = False, n_jobs: int | None = None
     ) -> None:
         self.estimator = estimator
         self.cv = cv
@@ -366,16 +365,12 @@ class CalibratedWithErrorsCV(CalibratedScores, OrUnchanged, ClassifierMixin, Met
             to_fit = dict(routed.estimator.fit) if routed else {}
             to_fit.pop("X_err", None)
             return Bunch(splitter=Bunch(split=routed.splitter.split if routed else {}), estimator=Bunch(fit=to_fit))
-        if params:
-            raise ValueError(
-                f"{sorted(params)} can be given only with sklearn.set_config(enable_metadata_routing=True), which "
-                "decides whether they go to the splitter or to the estimator"
-            )
+        refuse_metadata(params, "estimator")
         to_fit = {} if weights is None else dict.fromkeys(_weight_names(estimator), weights)
         return Bunch(splitter=Bunch(split={"groups": groups}), estimator=Bunch(fit=to_fit))
 
     @by_parts
-    def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
+    def predict_log_proba(self, X: object, X_err: object = None) -> Array:
         """Return the logarithms of the probabilities, accurate even if these are very small.
 
         Parameters
@@ -392,7 +387,7 @@ class CalibratedWithErrorsCV(CalibratedScores, OrUnchanged, ClassifierMixin, Met
         return self._calibrated_logs(measured(_rows_of(X), X_err))
 
     @by_parts
-    def margin_and_spread(self, X: Any, X_err: Any = None) -> tuple[Array, Array]:
+    def margin_and_spread(self, X: object, X_err: object = None) -> tuple[Array, Array]:
         """Return the scores of ``estimator_`` and their standard deviations under the error bars.
 
         Parameters
@@ -407,7 +402,7 @@ class CalibratedWithErrorsCV(CalibratedScores, OrUnchanged, ClassifierMixin, Met
         check_is_fitted(self)
         return margin_and_spread(self.estimator_, X, X_err)
 
-    def _score_moments(self, X: Any, X_err: Any = None, *, rooted: bool = False) -> tuple[Array, Array, Array]:
+    def _score_moments(self, X: object, X_err: object = None, *, rooted: bool = False) -> tuple[Array, Array, Array]:
         check_is_fitted(self)
         return score_moments(self.estimator_, X, X_err, rooted=rooted)
 
@@ -432,7 +427,7 @@ class CalibratedWithErrorsCV(CalibratedScores, OrUnchanged, ClassifierMixin, Met
 
 
 def calibration_folds(
-    cv: Any, X: Any, labels: Index, classes: NDArray[Any], weights: Array | None, given: dict[str, Any]
+    cv: object, X: object, labels: Index, classes: Labels, weights: Array | None, given: dict[str, Any]
 ) -> list[tuple[Index, Index]]:
     """Return the folds of samples of positive weight, without folds that lack a class to fit to.
 
@@ -489,12 +484,12 @@ def _rows_of(X: Any) -> Any:
     return check_array(unmasked(X, "X"), dtype=None, ensure_all_finite=False, accept_sparse="csr", ensure_min_samples=0)
 
 
-def _divides_any(cv: Any) -> bool:
+def _divides_any(cv: object) -> bool:
     """Return whether a cross-validation splits any samples, rather than rows of fixed numbers."""
     return cv is None or (type(cv).__module__.startswith("sklearn.") and not isinstance(cv, PredefinedSplit))
 
 
-def _weight_names(estimator: Any) -> list[str]:
+def _weight_names(estimator: BaseEstimator) -> list[str]:
     """Return the names by which weights reach an estimator, or the steps of a pipeline that take them."""
     if isinstance(estimator, Pipeline):
         return [
@@ -512,9 +507,9 @@ class _Fold(NamedTuple):
     estimator: Any
     seen: Any
     samples: Any
-    y: NDArray[Any]
+    y: Labels
     given: dict[str, Any]
-    classes: NDArray[Any]
+    classes: Labels
 
     def run(self, train: Index, test: Index) -> "Margins":
         """Return the scores of the samples left out."""
@@ -535,6 +530,6 @@ class _Fold(NamedTuple):
             parts.append(Margins.of(*moments))
         return Margins.joined(parts)
 
-    def _take(self, X: Any, rows: Index, train: Index) -> Any:
+    def _take(self, X: object, rows: Index, train: Index) -> Any:
         part = take_rows(X, rows)
         return part[:, train] if get_tags(self.estimator).input_tags.pairwise else part

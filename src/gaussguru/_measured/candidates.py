@@ -29,15 +29,13 @@ from gaussguru._rows.rows import BlockMap
 from gaussguru._rows.threads import Pool, n_threads
 from gaussguru._rows.validation import Samples
 from gaussguru._utils.frames import take_rows
-from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.linalg import Array, Index, Numbers
 from gaussguru._utils.stages import Timed
 
 # Rows on which methods and levels are compared and probabilities calibrated, where there are two classes. Log losses
 # of two candidates differ from row to row by 0.2 or less, so their means are known to 0.2 / sqrt(10,000) = 0.002, and
 # alpha to 1 or 2 percent. Of more classes 2/n_classes of that: the time of a probability grows with their number.
 SELECTION_ROWS = 10_000
-# So many of them are of each class, if there are.
-FEWEST = 200
 # The method that is taken unless another one is better by more than a standard error: the only one whose likelihood is
 # that of the probabilities.
 PREFERRED = "probit"
@@ -45,8 +43,6 @@ PREFERRED = "probit"
 # posterior covariances in the fit the level matters less, and a fit costs ten times as much. Every second of these
 # levels, and of the ridges, is tried where there are more than two classes.
 SIGMAS = {"shrunk": (10, 1e-3), "posterior": (5, 1e-2)}
-# Ridges of the probit, from one that shrinks coefficients to 0 for features of spread 1 to one that shrinks none.
-RIDGES = np.geomspace(300.0, 1e-3, 12)
 # Gradients of the probit per unit of weight, and gaps of GURU relative to the objective at zero, at which the log loss
 # of left-out samples no longer changes.
 ROUGH = 1e-4
@@ -112,7 +108,7 @@ class Family(ABC):
         """Return the classifier to fit to all samples."""
 
     def fitted(
-        self, level: float, start: Start, posterior: Any, labelled: Samples, seed: int, n_jobs: int | None
+        self, level: float, start: Start, posterior: object, labelled: Samples, seed: int, n_jobs: int | None
     ) -> Any:
         """Return the classifier fitted to the posteriors of all samples, from coefficients of a fold on."""
         X, X_err = split_errors(posterior)
@@ -164,7 +160,8 @@ def linear_families(table: LabelledMeasurements, rows: Index, weights: Array) ->
         for method, (n_levels, ratio) in SIGMAS.items()
         if table.X_err is not None or method != "posterior"
     ]
-    return [*paths, ProbitPath(PREFERRED, RIDGES[::step])]
+    # Ridges from one that shrinks the coefficients of features of spread 1 to 0, to one that shrinks none.
+    return [*paths, ProbitPath(PREFERRED, np.geomspace(300.0, 1e-3, 12)[::step])]
 
 
 class Choice(NamedTuple):
@@ -183,7 +180,7 @@ class Choice(NamedTuple):
     level: float
     start: Start
     calibration: Calibration
-    cv_scores: dict[str, NDArray[Any]]
+    cv_scores: dict[str, Numbers]
     losses: Array
     labels: Index
     weights: Array
@@ -250,7 +247,7 @@ def _refitted(population: Deconvolve, table: LabelledMeasurements, rows: Index) 
         return population
 
 
-def linear_margins(path: list[Start], posterior: Any) -> list[Margins]:
+def linear_margins(path: list[Start], posterior: object) -> list[Margins]:
     """Return the scores that linear classifiers give to samples."""
     width = len(path[0][1])
     step = max(1, 64 // width)  # scores whose covariances are computed together
@@ -298,7 +295,7 @@ def selection_rows(samples: Samples, seed: int, most: int | None = None) -> tupl
     rows = []
     for c in range(len(samples.classes)):
         members = np.flatnonzero((labels == c) & (weights > 0))
-        size = min(len(members), max(FEWEST, round(most * len(members) / n)))
+        size = min(len(members), max(200, round(most * len(members) / n)))  # at least 200 of each class
         chosen = rng.permutation(members)[:size]
         factors[members] = weights[members].sum() / weights[chosen].sum()
         rows.append(chosen)

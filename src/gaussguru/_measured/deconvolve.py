@@ -16,18 +16,17 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, column_or_1d, validate_data
 
 from gaussguru._errors import Components, Limits, Measured, split_errors, standard_deviations, with_more
-from gaussguru._guru.base import OrUnchanged
+from gaussguru._guru.base import OrUnchanged, seed_of
 from gaussguru._guru.streamed import by_parts, light, mean_over, names_of, note_features
 from gaussguru._populations.em import Em, EmState, Fit, Sample, low_rank
 from gaussguru._populations.mixtures import FactorMixture, Mixture
 from gaussguru._populations.readings import Readings, read
 from gaussguru._populations.streamed_readings import is_flat, lengths, noise_range, read_sample, unlabelled, varies
 from gaussguru._rows.rows import BlockMap
-from gaussguru._rows.streams import Part
+from gaussguru._rows.streams import Part, in_partition
 from gaussguru._rows.threads import block_map
 from gaussguru._rows.validation import check_weights, warn_of_error_columns
 from gaussguru._utils.checks import (
@@ -41,26 +40,18 @@ from gaussguru._utils.checks import (
     outside,
 )
 from gaussguru._utils.frames import as_numbers, column_names, is_frame, like
-from gaussguru._utils.linalg import Array
+from gaussguru._utils.linalg import Array, Numbers
 from gaussguru._utils.stages import stage
 from gaussguru.sources.base import Fields, Mapped, Source
 from gaussguru.sources.reading import Reading, as_source, drawn
 from gaussguru.sources.split import SplitSource
 
-# Values with errors above this many spreads of their feature are left out of the fit of a population.
-UNINFORMATIVE = 10.0
-# Rows and iterations with which starts are compared, and rows with which numbers of components are compared.
-TRIAL_ROWS, TRIAL, SUBSAMPLE = 3000, 20, 10_000
-# Factor between the sizes of successive subsamples on which EM continues, up to all rows.
-GROWTH = 4
-# The most components that "auto" tries.
-MOST_COMPONENTS = 5
-# Folds of held-out samples for "auto"; with MANY rows or more one fold is precise enough.
-FOLDS, MANY = 5, 1000
+# Rows with which numbers of components are compared, and of the first subsample.
+SUBSAMPLE = 10_000
+# Folds of held-out samples for "auto".
+FOLDS = 5
 # Entries of the posterior covariances of a piece of a source, 16 MB: a thread has ten arrays of this size.
 PART_NUMBERS = 1 << 21
-# Iterations of k-means for a start.
-LLOYD = 10
 
 
 class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
@@ -184,7 +175,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         n_init: int = 3,
         tol: float = 0.01,
         max_iter: int = 500,
-        random_state: Any = None,
+        random_state: object = None,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
@@ -201,7 +192,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, X_err: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: object, y: object = None, X_err: object = None, sample_weight: object = None) -> Self:
         """Fit the population.
 
         A fit that raises leaves the estimator unchanged.
@@ -228,7 +219,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
             return self._or_unchanged(self._fit_source, source, Fields(y, sample_weight, X_err))
         return self._or_unchanged(self._fit, X, X_err, sample_weight)
 
-    def fit_transform(self, X: Any, y: Any = None, X_err: Any = None, sample_weight: Any = None) -> Any:
+    def fit_transform(self, X: object, y: object = None, X_err: object = None, sample_weight: object = None) -> Any:
         """Fit the population, and return the posteriors of the true values.
 
         Parameters
@@ -244,7 +235,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         """
         return self.fit(X, y, X_err, sample_weight).transform(X, X_err)
 
-    def transform(self, X: Any, X_err: Any = None) -> Any:
+    def transform(self, X: object, X_err: object = None) -> Any:
         """Return the posteriors of the true values.
 
         Parameters
@@ -271,12 +262,13 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         values = like(X, means)
         if self.missing_indicator:
             exact = (~rows.is_known[:, self.indicators_]).astype(np.float64)
-            values = self._extended(X, np.column_stack([means, exact]))
+            names = self.get_feature_names_out(column_names(X)) if is_frame(X) else None
+            values = like(X, np.column_stack([means, exact]), names)
             covariances = with_more(covariances, (len(rows), rows.n_features), exact.shape[1], 0.0)
         components = Components(rows, self.population_, exact) if self.population_.n_components > 1 else None
         return Measured.checked(values, covariances, components)
 
-    def _transformed(self, source: Source, X_err: Any) -> Mapped:
+    def _transformed(self, source: Source, X_err: object) -> Mapped:
         """Return a source of posteriors."""
         check_is_fitted(self)
         names = names_of(self)
@@ -284,12 +276,8 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         pieces = SplitSource(source, max(1, PART_NUMBERS // self.n_features_in_**2))
         return Mapped(pieces, partial(_posterior_part, light(self)), X_err, names, out)
 
-    def _extended(self, X: Any, values: Array) -> Any:
-        """Return values with more columns than X, in its form."""
-        return like(X, values, self.get_feature_names_out(column_names(X)) if is_frame(X) else None)
-
     @by_parts
-    def score_samples(self, X: Any, X_err: Any = None) -> Array:
+    def score_samples(self, X: object, X_err: object = None) -> Array:
         """Return the log-likelihood of every sample: the log density of its measured values, including the noise.
 
         The density of a value falls with its error, as ``1 / error``, and a value that was not measured has none: so
@@ -308,7 +296,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         with self._threads(rows) as mapped:
             return self.population_.log_likelihood(rows, mapped)
 
-    def score(self, X: Any, y: Any = None, X_err: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: object, y: object = None, X_err: object = None, sample_weight: object = None) -> float:
         """Return the mean log-likelihood of the samples.
 
         Parameters
@@ -343,7 +331,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         check_is_fitted(self)
         return self.population_.sample(check_count("n_samples", n_samples), self._generator())
 
-    def refit_population(self, X: Any, X_err: Any = None, sample_weight: Any = None) -> "Deconvolve":
+    def refit_population(self, X: object, X_err: object = None, sample_weight: object = None) -> "Deconvolve":
         """Return a copy whose population is fitted to other samples, with the same number of components.
 
         Use it if new samples come from a different population than the training samples, such as faint instead of
@@ -403,13 +391,13 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         parts = 1.0 - variances / np.einsum("kj,jl,kl->k", U, T, U)
         return parts if direction is None else float(parts[0])
 
-    def _posterior_variances(self, X: Any, X_err: Any, U: Array) -> Array:
+    def _posterior_variances(self, X: object, X_err: object, U: Array) -> Array:
         """Return the posterior variance of every sample along every row of U, (n_samples, len(U))."""
         _, rows = self._rows(X, X_err)
         with self._threads(rows) as mapped:
             return self.population_.posterior_variances(rows, U, mapped)
 
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+    def get_feature_names_out(self, input_features: object = None) -> Numbers:
         """Return the names of the features, unchanged, and of the indicators, ``name_missing``.
 
         Parameters
@@ -421,7 +409,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         ndarray of str
         """
         check_is_fitted(self)
-        names: NDArray[Any] = _check_feature_names_in(self, input_features)
+        names: Numbers = _check_feature_names_in(self, input_features)
         if not self.missing_indicator:
             return names
         return np.append(names, np.array([f"{name}_missing" for name in names[self.indicators_]], dtype=object))
@@ -462,14 +450,12 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         check_verbose("verbose", self.verbose)
 
     def _generator(self) -> np.random.Generator:
-        if self.random_state is None:
-            return np.random.default_rng(0)
-        return np.random.default_rng(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        return np.random.default_rng(seed_of(self.random_state))
 
     def _threads(self, rows: Readings) -> Any:
         return block_map(rows.values, self.n_jobs, rows.n_features)
 
-    def _checked(self, X: Any, X_err: Any, *, reset: bool) -> tuple[Any, Any, Any]:
+    def _checked(self, X: object, X_err: object, *, reset: bool) -> tuple[Any, Any, Any]:
         """Return X in its form, X as an array, and its parsed errors."""
         X, X_err = split_errors(X, X_err)
         if sp.issparse(X):
@@ -482,13 +468,13 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         array = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite=False, order="C")
         return X if is_frame(X) else array, array, X_err
 
-    def _rows(self, X: Any, X_err: Any) -> tuple[Any, Readings]:
+    def _rows(self, X: object, X_err: object) -> tuple[Any, Readings]:
         """Return X, and the readings of new samples."""
         check_is_fitted(self)
         table, array, X_err = self._checked(X, X_err, reset=False)
         return table, read(array, X_err).scaled(self.error_scale_)
 
-    def _fit(self, X: Any, X_err: Any, sample_weight: Any, start: EmState | None = None) -> Self:
+    def _fit(self, X: object, X_err: object, sample_weight: object, start: EmState | None = None) -> Self:
         self._check_parameters()
         search = self._search(X, X_err, sample_weight)
         with self._threads(search.rows) as mapped:
@@ -500,7 +486,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         self._check_parameters()
         reading = Reading(source, fields, None, self.n_jobs)
         with reading.pool as mapped, reading.session as session:
-            parts = reading.opened(mapped, session).parts.then(unlabelled)
+            parts = reading.opened(mapped, session).then(unlabelled)
             with stage(self, "subsample"):
                 subsample = drawn(parts)
             search = self._search(subsample.X, subsample.X_err, subsample.weight)
@@ -516,7 +502,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         note_features(self, self.n_features_in_, source.feature_names(fields))
         return self._keep(fit, search, known, spreads, gaps, passes)
 
-    def _search(self, X: Any, X_err: Any, sample_weight: Any) -> "_Search":
+    def _search(self, X: object, X_err: object, sample_weight: object) -> "_Search":
         """Return the search for the population of samples in memory."""
         _, array, X_err = self._checked(X, X_err, reset=True)
         rows = read(array, X_err)
@@ -558,10 +544,8 @@ def _posterior_part(population: Deconvolve, part: Part) -> Part:
     if not part.X.shape[0]:
         posterior = population.transform(np.zeros((1, part.X.shape[1]), part.X.dtype), np.zeros((1, part.X.shape[1])))
         return part._replace(X=posterior.X[:0], X_err=posterior.err[:0])
-    try:
+    with in_partition(part.number):
         posterior = population.transform(part.X, part.X_err)
-    except ValueError as error:
-        raise ValueError(f"partition {part.number}: {error}") from error
     return part._replace(X=posterior.X, X_err=posterior.err)
 
 
@@ -599,7 +583,7 @@ def _informative(rows: Readings, weight: Array | None) -> _InformativeReadings:
         for chosen in (measured & (noise[:, j] <= np.median(noise[measured, j])), measured):
             mean, spread = _mean_and_spread(values[chosen, j], s[chosen])
             if not is_flat(mean, spread):
-                limits[j] = max(UNINFORMATIVE * spread, float(np.sqrt(noise[chosen, j].max())))
+                limits[j] = max(10.0 * spread, float(np.sqrt(noise[chosen, j].max())))
                 break
     rows = rows.informative(limits)
     known = rows.is_known
@@ -667,7 +651,7 @@ class _Search:
         with stage(self.model, f"starts and EM of {size} samples"):
             fit = self._fit(*self._first(size), K, mapped)
         while size < n:
-            size = n if n <= GROWTH * size else GROWTH * size
+            size = n if n <= 4 * size else 4 * size
             with stage(self.model, f"EM of {size} samples"):
                 fit = self._ascend(self.em, *self._first(size), fit.state, mapped)
         return fit
@@ -687,14 +671,14 @@ class _Search:
         """
         n = len(rows)
         fold = self.rng.permutation(n) % FOLDS
-        folds = range(FOLDS if n < MANY else 1)
+        folds = range(FOLDS if n < 1000 else 1)  # of many rows one fold is precise enough
         outside = np.concatenate([np.flatnonzero(fold == k) for k in folds])
         held_weight = None if weight is None else weight[outside]
         best, logs = 0, np.zeros(0)
         insides = [np.flatnonzero(fold != k) for k in folds]
         samples = [(rows[inside], None if weight is None else weight[inside]) for inside in insides]
         singles = [self._one(*sample, mapped) for sample in samples]
-        for K in range(1, min(MOST_COMPONENTS, min(map(len, insides)) // 2) + 1):
+        for K in range(1, min(5, min(map(len, insides)) // 2) + 1):
             parts, done = [], count(1)
             for k, sample, one in zip(folds, samples, singles, strict=True):
                 with stage(self.model, f"{K} components: fold", done, len(folds)):
@@ -726,7 +710,7 @@ class _Search:
         if K == 1:
             starts = [one.state]
         else:
-            few = slice(0, TRIAL_ROWS)
+            few = slice(0, 3000)  # starts are compared by 20 iterations on these
             trial_rows, trial_weight = rows[few], None if weight is None else weight[few]
             means, _ = one.state.mixture.moments(trial_rows.scaled(one.state.kappa), mapped)
             points = np.linalg.solve(np.linalg.cholesky(T), (means - one.state.mixture.means[0]).T).T
@@ -735,7 +719,7 @@ class _Search:
             self.em = replace(self.em, wide=T)
             starts = [_widened(start, one.state.mixture.means[0], T) for start in starts]
         if len(starts) > 1:
-            short = replace(self.em, max_iter=min(TRIAL, self.model.max_iter))
+            short = replace(self.em, max_iter=min(20, self.model.max_iter))
             trials = [self._ascend(short, trial_rows, trial_weight, start, mapped) for start in starts]
             # The first of equally good starts, independent of rounding errors.
             starts = [max(trials, key=lambda trial: round(trial.objective, 6)).state]
@@ -818,7 +802,7 @@ def _clusters(points: Array, K: int, rng: np.random.Generator) -> NDArray[np.int
         near = distances(centres).min(axis=1)
         total = near.sum()
         centres = np.vstack([centres, points[rng.choice(n, p=near / total if total > 0 else None)]])
-    for _ in range(LLOYD):
+    for _ in range(10):
         labels = distances(centres).argmin(axis=1)
         for k in range(K):
             if not np.any(labels == k):
@@ -831,14 +815,14 @@ def _clusters(points: Array, K: int, rng: np.random.Generator) -> NDArray[np.int
     return np.asarray(labels)
 
 
-def _direction(direction: Any, n_features: int) -> Array:
+def _direction(direction: object, n_features: int) -> Array:
     u = np.asarray(direction, dtype=np.float64).ravel()
     if u.shape != (n_features,) or not np.isfinite(u).all() or not u.any():
         raise ValueError(f"direction must hold {n_features} finite numbers, not all 0; got {direction!r}")
     return u
 
 
-def reliability(X: Any, X_err: Any = None, *, direction: Any = None) -> Any:
+def reliability(X: object, X_err: object = None, *, direction: object = None) -> Any:
     """Return the share of the variance of each feature that is not noise: ``1 - mean err^2 / spread^2``.
 
     The first thing to look at: where it is near 1, error bars cannot matter much. Values that were not measured are

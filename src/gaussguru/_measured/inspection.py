@@ -17,18 +17,14 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._errors import Measured, marked, split_errors, standard_deviations, unmeasured
-from gaussguru._guru.probabilities import places
-from gaussguru._measured.affine import AffineMap, NotLinearError, as_table, final_estimator
+from gaussguru._measured.affine import AffineMap, NotLinearError, as_table, final_estimator, true_labels
 from gaussguru._measured.calibrated import CalibratedWithErrorsCV
 from gaussguru._measured.error_bar import ErrorBarClassifier
 from gaussguru._measured.remeasure import without_gaps
 from gaussguru._rows.validation import check_weights
 from gaussguru._utils.checks import check_choice, check_count
 from gaussguru._utils.frames import as_numbers, column_names, column_values, like, put_column, take_rows
-from gaussguru._utils.linalg import Array
-
-METHODS = ("unmeasured", "permutation")
-SCORINGS = ("log_loss", "accuracy")
+from gaussguru._utils.linalg import Array, Labels, Numbers
 
 
 class FeatureImportance(NamedTuple):
@@ -58,7 +54,7 @@ class FeatureImportance(NamedTuple):
     (['x0', 'x1', 'x2'], (3,))
     """
 
-    features: NDArray[Any]
+    features: Numbers
     importance: Array
     error: Array
     baseline: float
@@ -66,22 +62,22 @@ class FeatureImportance(NamedTuple):
     scoring: str
 
     @property
-    def table(self) -> dict[str, NDArray[Any]]:
+    def table(self) -> dict[str, Numbers]:
         """Columns "feature", "importance" and "error", for ``pandas.DataFrame``."""
         return {"feature": self.features, "importance": self.importance, "error": self.error}
 
 
 def feature_importance(
     model: Any,
-    X: Any,
-    y: Any,
-    X_err: Any = None,
+    X: object,
+    y: object,
+    X_err: object = None,
     *,
     method: str = "unmeasured",
     scoring: str = "log_loss",
     n_repeats: int = 5,
-    sample_weight: Any = None,
-    random_state: Any = 0,
+    sample_weight: object = None,
+    random_state: object = 0,
 ) -> FeatureImportance:
     """Return how much worse the predictions of a classifier are without each feature.
 
@@ -117,18 +113,16 @@ def feature_importance(
     -------
     FeatureImportance
     """
-    check_choice("method", method, METHODS)
-    check_choice("scoring", scoring, SCORINGS)
+    check_choice("method", method, ("unmeasured", "permutation"))
+    check_choice("scoring", scoring, ("log_loss", "accuracy"))
     check_count("n_repeats", n_repeats)
     samples = _in_memory(model, X, X_err)
     n, d = samples.shape
     weights = check_weights(sample_weight, n)
     weights = np.full(n, 1.0 / n) if weights is None else weights / weights.sum()
-    labels, known = places(final_estimator(model).classes_, y, n)
-    if not known.all():
-        raise ValueError(f"y must hold labels among the classes {final_estimator(model).classes_.tolist()!r}")
+    labels = true_labels(model, y, n)
 
-    def losses(samples: Any) -> Array:
+    def losses(samples: object) -> Array:
         """Return the loss of every sample, (n,)."""
         if scoring == "accuracy":
             return np.asarray(model.predict(samples) != final_estimator(model).classes_[labels], dtype=np.float64)
@@ -184,14 +178,14 @@ class Explanation(NamedTuple):
     label: Any
     probability: float
     base: float
-    features: NDArray[Any]
+    features: Numbers
     values: Array
     errors: Array
     without: Array
     contribution: Array
 
     @property
-    def table(self) -> dict[str, NDArray[Any]]:
+    def table(self) -> dict[str, Numbers]:
         """Columns "feature", "value", "error", "without" and "contribution", for ``pandas.DataFrame``."""
         return {
             "feature": self.features, "value": self.values, "error": self.errors, "without": self.without,
@@ -271,15 +265,15 @@ class Coefficients(NamedTuple):
     ((1, 10), np.str_('mean radius'))
     """
 
-    features: NDArray[Any]
-    classes: NDArray[Any]
+    features: Numbers
+    classes: Labels
     coef: Array
     per_spread: Array
 
     @property
-    def table(self) -> dict[str, NDArray[Any]]:
+    def table(self) -> dict[str, Numbers]:
         """Columns "feature", "coef" and "per_spread" for ``pandas.DataFrame``; of more scores with the class."""
-        columns: dict[str, NDArray[Any]] = {"feature": self.features}
+        columns: dict[str, Numbers] = {"feature": self.features}
         for label, coef, scaled in zip(self.classes, self.coef, self.per_spread, strict=True):
             ending = f"_{label}" if len(self.classes) > 1 else ""
             columns |= {f"coef{ending}": coef, f"per_spread{ending}": scaled}
@@ -324,7 +318,7 @@ def _coefficients(model: Any, X: Any) -> Array:
     if isinstance(model, Pipeline) and len(model) > 1:
         steps = model[:-1]
 
-        def transform(samples: Any) -> Any:
+        def transform(samples: object) -> Any:
             return split_errors(steps.transform(samples))[0]
 
         outputs, affine = transform(X), AffineMap.of(transform, X)
@@ -390,7 +384,7 @@ def _without(model: Any, function: Any, samples: Any, gaps: NDArray[np.bool_]) -
         ) from problem
 
 
-def _permuted(samples: Any, column: int, order: NDArray[Any]) -> Any:
+def _permuted(samples: object, column: int, order: Numbers) -> Any:
     """Return samples with the values and errors of other samples in one column."""
     if not isinstance(samples, Measured):
         return put_column(samples, column, column_values(samples, column)[order])
@@ -408,7 +402,7 @@ def _probabilities(model: Any, samples: Any) -> Any:
     return model.predict_proba(samples)
 
 
-def _names(model: Any, samples: Any) -> NDArray[Any]:
+def _names(model: Any, samples: Any) -> Numbers:
     """Return the names of the features, from X, the fit, or x0, x1, ...."""
     names = column_names(samples.X if isinstance(samples, Measured) else samples)
     if names is None:

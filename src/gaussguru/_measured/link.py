@@ -26,9 +26,6 @@ from gaussguru._utils.linalg import Array, Index, log_sum
 FAINT = 1e-12
 # Margins that vary by no more than this fraction of their size are constant.
 CONSTANT = 1e-10
-# Largest quotient of the spreads of two scores of a sample in the likelihood of many classes: the limit changes the
-# variance of a difference by at most a fraction of 1/STEEPEST^2, and integrals take STEEPEST times as long.
-STEEPEST = 4.0
 
 
 class Margins(NamedTuple):
@@ -66,7 +63,9 @@ class Margins(NamedTuple):
             trace, total = variances.sum(axis=2, keepdims=True), covariances.sum(axis=3)
             sums = n_scores * variances + trace - 2 * total
             variances = (sums - sums.sum(axis=2, keepdims=True) / (2 * (n_scores - 1))) / (n_scores - 2)
-            least = np.maximum(variances, variances.max(axis=2, keepdims=True) / STEEPEST**2)
+            # Spreads of two scores differ by a factor of 4 at most: that changes the variance of a difference by at
+            # most a fraction of 1/4^2, and integrals take at most 4 times as long.
+            least = np.maximum(variances, variances.max(axis=2, keepdims=True) / 4.0**2)
             mean, clipped = variances.mean(axis=2, keepdims=True), least.mean(axis=2, keepdims=True)
             # The sum over all pairs does not change.
             variances = least * np.divide(mean, clipped, out=np.zeros_like(mean), where=clipped > 0)
@@ -241,7 +240,8 @@ def fit_calibration(
     if not used.all():
         margins = margins.take(used)
         labels, weights = labels[used], weights[used]
-    targets = smoothed_targets(labels, weights)
+    totals = np.bincount(labels, weights)[labels]
+    targets = (totals + 1.0) / (totals + 2.0)  # Platt's, for the class of every sample
     centre = margins.centre
     if n_classes > 2:
         centre = centre - centre.mean(axis=1, keepdims=True)
@@ -268,12 +268,6 @@ def fit_calibration(
         return alpha, beta - (beta[0] if n_classes == 2 else beta.mean()), kappa
 
     return Calibration(back(scaled.stated), back(scaled.scaled), scaled.pvalue)
-
-
-def smoothed_targets(labels: Index, weights: Array) -> Array:
-    """Return Platt's targets ``(N_c + 1) / (N_c + 2)`` for the class c of every sample."""
-    totals = np.bincount(labels, weights)[labels]
-    return np.asarray((totals + 1.0) / (totals + 2.0))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import assert_all_finite
@@ -21,7 +20,7 @@ from gaussguru._rows.rows import Block, BlockMap, Rows, piece_rows
 from gaussguru._rows.threads import block_map
 from gaussguru._rows.validation import Samples, check_samples
 from gaussguru._utils.checks import check_count, check_flag, check_jobs, check_real, outside
-from gaussguru._utils.linalg import LOST, Array, Intercept, diagonal
+from gaussguru._utils.linalg import LOST, Array, Intercept, Labels, diagonal
 from gaussguru.sources.base import Fields, Source
 from gaussguru.sources.reading import Reading, as_source
 
@@ -166,7 +165,7 @@ class ProbitWithErrors(LinearScores, Classifier):
         self.warm_start = warm_start
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Self:
+    def fit(self, X: object, y: object, sample_weight: object = None, X_err: object = None) -> Self:
         """Fit the model.
 
         Parameters
@@ -211,8 +210,8 @@ class ProbitWithErrors(LinearScores, Classifier):
         self._check_parameters()
         reading = Reading(source, fields, None, self.n_jobs)
         with reading.pool as mapped, reading.session as session:
-            opened = reading.opened(mapped, session)
-            streamed = surveyed(opened, class_weight=self.class_weight, check=check_products)
+            parts = reading.opened(mapped, session)
+            streamed = surveyed(parts, mapped, class_weight=self.class_weight, check=check_products)
             rows, start = streamed.rows(self.class_weight), self._start(streamed.samples)
             fit = self._of_rows(rows, None if start is None else streamed.units.start(*start))
         coef = fit.coef * streamed.units.x
@@ -228,7 +227,7 @@ class ProbitWithErrors(LinearScores, Classifier):
         )
         return fit
 
-    def _keep(self, classes: NDArray[Any], fit: ProbitFit) -> Self:
+    def _keep(self, classes: Labels, fit: ProbitFit) -> Self:
         """Keep the solution, and warn if it is not a minimum."""
         self.classes_ = classes
         self.coef_, self.intercept_ = fit.coef, fit.intercept

@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri, softmax
+from sklearn.base import BaseEstimator
 
 from gaussguru._errors import (
     Asymmetric,
@@ -35,11 +36,6 @@ from gaussguru._utils.linalg import EPS, Array, Index
 LARGER = 1e-6
 # New readings of a sample that are drawn for the gain of a pool.
 READINGS = 16
-# A pool may expect too little where new readings resolve more of the features than those of training did, by so much.
-BEYOND = 0.2
-# Points over which the gain of a mixture is averaged, for each component, and how far they reach in standard
-# deviations: the step of 0.09 leaves an error of its square where the prediction changes, 1e-4 of a probability.
-N_POINTS, REACH = 128, 6.0
 
 
 def remeasure_gain(model: Any, X: Any, X_err: Any = None, new_err: Any = 0.0, *, per_feature: bool = False) -> Array:
@@ -156,8 +152,8 @@ def _check_deviations(now: Array, then: Array) -> None:
         )
 
 
-def _warn_beyond_training(model: Any, X: Any, new_err: Any) -> None:
-    """Warn if new readings resolve more of the features of a pool than those of training did, by more than BEYOND.
+def _warn_beyond_training(model: BaseEstimator, X: object, new_err: object) -> None:
+    """Warn if new readings resolve more of the features of a pool than those of training did, by more than 0.2.
 
     Populations of the classes alone know how sure to be of exact samples.
     """
@@ -165,7 +161,7 @@ def _warn_beyond_training(model: Any, X: Any, new_err: Any) -> None:
     values, errors = split_errors(then)
     resolved = float(np.mean(pool.population_.reliability(as_numbers(values, "X"), errors)))
     known = float(np.mean(pool.reliability_))
-    if pool.model != "population" and resolved - known > BEYOND:
+    if pool.model != "population" and resolved - known > 0.2:
         warnings.warn(
             f"new readings resolve {resolved:.0%} of the variance of the features, those of training {known:.0%}: a "
             "pool is less sure of such samples than it could be, and the gains are too small, perhaps by half",
@@ -174,7 +170,7 @@ def _warn_beyond_training(model: Any, X: Any, new_err: Any) -> None:
         )
 
 
-def _drawn_gain(model: Any, X: Any, X_err: Any, new_err: Any, per_feature: bool) -> Array:
+def _drawn_gain(model: BaseEstimator, X: object, X_err: object, new_err: object, per_feature: bool) -> Array:
     """Return the gain of samples by draws of new readings from the posteriors of a pool's population.
 
     A reading that lowers an error from e to e' replaces the value x by ``s x + (1 - s) t + e' sqrt(1 - s) z`` with
@@ -210,7 +206,7 @@ def _drawn_gain(model: Any, X: Any, X_err: Any, new_err: Any, per_feature: bool)
     return np.column_stack([gain(np.arange(d) == j) for j in range(d)])
 
 
-def _score_gain(model: Any, X: Any, X_err: Any, new_err: Any, per_feature: bool) -> Array:
+def _score_gain(model: BaseEstimator, X: object, X_err: object, new_err: object, per_feature: bool) -> Array:
     """Return the gain of samples from the distributions of their scores before and after a reading."""
     now = _latent_scores(model, X, X_err)
     # Covariances do not depend on the values: where there is none yet, any value will do.
@@ -232,7 +228,7 @@ def _score_gain(model: Any, X: Any, X_err: Any, new_err: Any, per_feature: bool)
     return result
 
 
-def without_gaps(X: Any) -> Any:
+def without_gaps(X: object) -> Any:
     """Return the samples with the mean of the feature in place of values that were not measured."""
     values = as_numbers(X, "X")
     missing = np.isnan(values)
@@ -261,7 +257,7 @@ class _Latent(NamedTuple):
         return np.asarray(np.einsum("ik,ikr,ikr->i", self.weights, difference, difference))
 
 
-def _latent_scores(model: Any, X: Any, X_err: Any) -> _Latent:
+def _latent_scores(model: BaseEstimator, X: object, X_err: object) -> _Latent:
     """Return the distributions of the scores, in the units of a calibration if there is one."""
     weights, means, roots = score_moments(model, X, X_err, rooted=True)
     final, n_scores = final_estimator(model), means.shape[2]
@@ -348,10 +344,12 @@ def _mixture_gain(weights: Array, means: Array, before: Array, after: Array, ove
         variance = 1.0 / np.einsum("ik,ik->i", weights, np.where(weights > 0, information, 0.0))[:, np.newaxis]
     gain = np.zeros(len(means))
     informed = np.flatnonzero(np.isfinite(variance[:, 0]))
-    z = np.linspace(-REACH, REACH, N_POINTS)
+    # Points for each component: the step of 0.09 leaves an error of its square where the prediction changes, 1e-4 of a
+    # probability.
+    z = np.linspace(-6.0, 6.0, 128)
     share = np.exp(-0.5 * z**2)
     share /= share.sum()
-    for block in row_blocks(len(informed), means.shape[1] ** 2 * N_POINTS):
+    for block in row_blocks(len(informed), means.shape[1] ** 2 * len(z)):
         rows = informed[block]
         q, m, v, r = weights[rows], means[rows], before[rows], variance[rows]
         spread = np.sqrt(v + r)

@@ -12,21 +12,19 @@ import scipy.sparse as sp
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import ndtr, rel_entr
 from scipy.stats import beta, binom
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from gaussguru._guru.cross_validation import GuruClassifierCV
 from gaussguru._guru.kernel import KernelGuruClassifier
 from gaussguru._guru.kernel_matrix import Kernel, kernel_scores
-from gaussguru._guru.probabilities import covariance_roots, lower_bound, places
-from gaussguru._measured.affine import as_table, dense, final_estimator, linear_scores
+from gaussguru._guru.probabilities import covariance_roots, lower_bound
+from gaussguru._measured.affine import as_table, dense, final_estimator, linear_scores, true_labels
 from gaussguru._rows.validation import check_features
 from gaussguru._utils.checks import ParameterError, check_choice, check_optional, check_real, check_sigma
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import EPS, Array, Index, graded_roots
-from gaussguru.noise import Isotropic
 
-METHODS = ("auto", "holdout", "pac-bayes", "sigma")
 # Lengths of the classifiers of the PAC-Bayes bound, whose noise is 1; each of them costs confidence.
 LENGTHS = 2.0 ** np.arange(0.0, 10.5, 0.5)
 
@@ -136,7 +134,7 @@ def risk_bound(
     >>> found.method, found.empirical < found.bound < 0.5
     ('sigma', True)
     """
-    check_choice("method", method, METHODS)
+    check_choice("method", method, ("auto", "holdout", "pac-bayes", "sigma"))
     if not 0 < check_real("confidence", confidence) < 1:
         raise ParameterError("confidence", f"must be between 0 and 1; got {confidence!r}")
     check_is_fitted(model)
@@ -190,23 +188,21 @@ def inverse_kl(mean: float, budget: float) -> float:
     return 1.0 if mean >= last or excess(last) <= 0 else float(brentq(excess, mean, last, xtol=EPS))
 
 
-def _noise_level(model: Any, sigma: float | None) -> float:
+def _noise_level(model: BaseEstimator, sigma: float | None) -> float:
     """Return the noise level that is given, or that of a model for which it was not chosen by the samples, or 0."""
     noise = getattr(model, "noise_", None)
-    if sigma is None and isinstance(noise, Isotropic) and not isinstance(model, GuruClassifierCV):
-        return noise.sigma
+    if sigma is None and noise is not None and noise.is_rotatable and not isinstance(model, GuruClassifierCV):
+        return float(noise.sigma)
     return sigma or 0.0
 
 
-def _labels(model: Any, y: Any, n_samples: int) -> Index:
-    classes = final_estimator(model).classes_
-    labels, known = places(classes, y, n_samples)
-    if not known.all() or n_samples == 0:
-        raise ValueError(f"y must hold labels among the classes {classes.tolist()!r}, at least one")
-    return labels
+def _labels(model: BaseEstimator, y: object, n_samples: int) -> Index:
+    if n_samples == 0:
+        raise ValueError("y must hold the label of at least one sample")
+    return true_labels(model, y, n_samples)
 
 
-def _mistakes(model: Any, X: Any, y: Any) -> Array:
+def _mistakes(model: BaseEstimator, X: object, y: object) -> Array:
     predicted = np.asarray(model.predict(X))
     return np.asarray(predicted != final_estimator(model).classes_[_labels(model, y, len(predicted))], dtype=np.float64)
 
@@ -233,7 +229,7 @@ class _Scored(NamedTuple):
     squares: Callable[[Any, bool], Array]
 
     @classmethod
-    def of(cls, model: Any, X: Any, y: Any) -> "_Scored":
+    def of(cls, model: BaseEstimator, X: object, y: object) -> "_Scored":
         if isinstance(model, KernelGuruClassifier):
             kernel = model._kernel
             if kernel.is_precomputed:

@@ -31,7 +31,8 @@ from gaussguru._guru.probabilities import (
     score_roots,
     winners,
 )
-from gaussguru._measured.affine import NotLinearError, as_table, dense, final_estimator, linear_scores
+from gaussguru._guru.streamed import without_population
+from gaussguru._measured.affine import NotLinearError, as_table, dense, final_estimator, linear_scores, true_labels
 from gaussguru._measured.calibrated import last_step
 from gaussguru._measured.deconvolve import Deconvolve
 from gaussguru._utils.checks import ParameterError, check_choice, check_count
@@ -40,7 +41,7 @@ from gaussguru._utils.linalg import Array, Index, graded_roots
 
 
 def class_probabilities(
-    estimator: Any, X: Any, *, X_err: Any = None, return_error: bool = False
+    estimator: BaseEstimator, X: object, *, X_err: object = None, return_error: bool = False
 ) -> Array | tuple[Array, Array]:
     """Return the probability that each class has the highest score under noise.
 
@@ -79,7 +80,7 @@ def class_probabilities(
 
 
 def flip_probability(
-    estimator: Any, X: Any, *, X_err: Any = None, n_repeats: int = 100, random_state: Any = 0
+    estimator: BaseEstimator, X: object, *, X_err: object = None, n_repeats: int = 100, random_state: object = 0
 ) -> Array:
     """Return the probability that noise changes the predicted label.
 
@@ -118,7 +119,7 @@ def flip_probability(
     return np.asarray(np.minimum(probabilities.sum(axis=1), 1.0))
 
 
-def certified_radius(estimator: Any, X: Any) -> Array:
+def certified_radius(estimator: BaseEstimator, X: object) -> Array:
     """Return the length of the shortest displacement of each sample that changes its label.
 
     ``|w.x + b| / ||w||`` for two classes. For more, the minimum over the other classes k of
@@ -143,15 +144,15 @@ def certified_radius(estimator: Any, X: Any) -> Array:
 
 
 def expected_accuracy(
-    estimator: Any,
-    X: Any,
-    y: Any,
+    estimator: BaseEstimator,
+    X: object,
+    y: object,
     *,
-    X_err: Any = None,
-    sample_weight: Any = None,
+    X_err: object = None,
+    sample_weight: object = None,
     bound: bool = False,
     n_repeats: int = 20,
-    random_state: Any = 0,
+    random_state: object = 0,
 ) -> float:
     """Return the expected accuracy when noise is added to X.
 
@@ -229,16 +230,16 @@ class RobustnessCurve(NamedTuple):
 
 
 def robustness_curve(
-    estimator: Any,
+    estimator: BaseEstimator,
     X: Any,
-    y: Any,
-    noise_levels: Any,
+    y: object,
+    noise_levels: object,
     *,
     X_err: Any = None,
     method: str = "analytic",
     n_repeats: int = 20,
     sample_weight: Any = None,
-    random_state: Any = None,
+    random_state: object = None,
 ) -> RobustnessCurve:
     """Return the accuracy at each noise level.
 
@@ -283,14 +284,12 @@ def robustness_curve(
         errors_at_one = check_errors(np.ones(X.shape[0]) if X_err is None else X_err, X)
     if method == "analytic":
         scores, coef = linear_scores(estimator, X)
-        labels, known = places(final_estimator(estimator).classes_, y, len(scores))
+        classes = final_estimator(estimator).classes_
         roots = graded_roots(coef[np.newaxis]) if X_err is None else score_roots(coef, errors_at_one)
         for i, level in enumerate(levels):
             # Errors of all samples add up: the points of the quadrature are the same, so they may have the same sign.
-            accuracy[i], error[i] = (
-                np.average(np.where(known, part[np.arange(len(labels)), labels], 0.0), weights=sample_weight)
-                for part in label_probabilities(scores, level * roots)
-            )
+            each = label_probabilities(scores, level * roots)
+            accuracy[i], error[i] = (expected_score(part, classes, y, sample_weight) for part in each)
         return RobustnessCurve(levels, accuracy, error)
     check_count("n_repeats", n_repeats, low=2)
     rng = _generator(random_state)
@@ -307,24 +306,24 @@ def robustness_curve(
     return RobustnessCurve(levels, accuracy, error)
 
 
-def counts_errors(estimator: Any) -> bool:
+def counts_errors(estimator: BaseEstimator) -> bool:
     """Return whether the labels that an estimator predicts depend on the error bars as well as on the values."""
     estimator = getattr(estimator, "best_estimator_", estimator)
     if isinstance(estimator, Pipeline):
-        if not isinstance(final_estimator(estimator), Classifier | ByProbability):
+        if not isinstance(final_estimator(estimator), Classifier):
             return False
         return any(counts_errors(step) for _, step in estimator.steps)
     return isinstance(estimator, ByProbability | Deconvolve) or getattr(estimator, "_counts_errors", False)
 
 
-def _not_linear(estimator: Any, instead: str) -> NotLinearError:
+def _not_linear(estimator: BaseEstimator, instead: str) -> NotLinearError:
     name = type(getattr(estimator, "best_estimator_", estimator)).__name__
     return NotLinearError(
         f"the labels of this {name} depend on the error bars as well as on X, and have no closed form: use {instead}"
     )
 
 
-def with_larger_errors(X: Any, X_err: Any, factor: float, rng: np.random.Generator) -> Measured:
+def with_larger_errors(X: object, X_err: object, factor: float, rng: np.random.Generator) -> Measured:
     """Return samples with larger errors: noisier values, and error bars multiplied by a factor.
 
     Noise of ``sqrt(factor^2 - 1)`` error bars is added: with the noise that the values have already, this makes
@@ -348,11 +347,11 @@ def with_larger_errors(X: Any, X_err: Any, factor: float, rng: np.random.Generat
     return Measured.checked(like(X, values + noise), scaled(X_err, factor))
 
 
-def _generator(random_state: Any) -> np.random.Generator:
+def _generator(random_state: object) -> np.random.Generator:
     return np.random.default_rng(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
-def check_levels(noise_levels: Any) -> Array:
+def check_levels(noise_levels: object) -> Array:
     """Return noise levels, checked."""
     try:
         levels = np.atleast_1d(np.asarray(noise_levels, dtype=np.float64))
@@ -403,10 +402,7 @@ class LogLossScorer(_Scorer):
         """Return minus the log loss."""
         probabilities = np.asarray(class_probabilities(estimator, X, X_err=X_err))
         logs = np.log(np.clip(probabilities, np.finfo(np.float64).eps, 1.0))
-        classes = final_estimator(estimator).classes_
-        labels, known = places(classes, y, len(logs))
-        if not known.all():
-            raise ValueError(f"y must hold labels among the classes {classes.tolist()!r}")
+        labels = true_labels(estimator, y, len(logs))
         return float(np.average(logs[np.arange(len(labels)), labels], weights=sample_weight))
 
 
@@ -414,7 +410,7 @@ expected_accuracy_scorer = ExpectedAccuracyScorer()
 log_loss_scorer = LogLossScorer()
 
 
-def _linear_probabilities(estimator: Any, X: Any, X_err: Any) -> tuple[Array, Array, Index]:
+def _linear_probabilities(estimator: BaseEstimator, X: object, X_err: object) -> tuple[Array, Array, Index]:
     """Return the probability of each class to have the highest score, its standard error, and the predicted class.
 
     The noise is that of the model and the error bars; after steps that count error bars it is that of the posteriors.
@@ -426,13 +422,13 @@ def _linear_probabilities(estimator: Any, X: Any, X_err: Any) -> tuple[Array, Ar
     return *label_probabilities(scores, roots), winners(scores)
 
 
-def _check_noise_given(estimator: Any, X_err: Any) -> None:
+def _check_noise_given(estimator: BaseEstimator, X_err: object) -> None:
     final = final_estimator(estimator)
     if X_err is None and not hasattr(final, "_score_noise"):
         raise ValueError(f"X_err must be given: {type(final).__name__} has no noise of its own")
 
 
-def _noisy_scores(estimator: Any, X: Any, X_err: Any, *, with_model: bool) -> tuple[Array, Array]:
+def _noisy_scores(estimator: BaseEstimator, X: object, X_err: object, *, with_model: bool) -> tuple[Array, Array]:
     """Return the scores and roots of the covariances of their noise: error bars, and the noise of the model."""
     X, X_err = split_errors(X, X_err)
     X = as_table(X)
@@ -452,15 +448,12 @@ def _noisy_scores(estimator: Any, X: Any, X_err: Any, *, with_model: bool) -> tu
     return scores, roots
 
 
-def fill_unmeasured(estimator: Any, X: Any, X_err: Any) -> tuple[Any, Any]:
+def fill_unmeasured(estimator: BaseEstimator, X: object, X_err: object) -> tuple[Any, Any]:
     """Return X and X_err with values that were not measured filled in from the population of the first step."""
     estimator = getattr(estimator, "best_estimator_", estimator)
     first = estimator[0] if isinstance(estimator, Pipeline) else estimator
     population = getattr(first, "population_", None)
     if population is None:
-        raise ValueError(
-            f"X_err has infinite errors, for what was not measured, and {type(first).__name__} does not know what to "
-            "expect there: it was fitted without X_err"
-        )
+        raise without_population(type(first).__name__)
     filled: tuple[Any, Any] = population.fill(X, X_err)
     return filled

@@ -15,12 +15,10 @@ from gaussguru._populations.mixtures import FactorMixture, FactorSums, Mixture, 
 from gaussguru._populations.readings import Readings, read
 from gaussguru._rows.rows import BlockMap
 from gaussguru._utils.frames import as_numbers, take_rows
-from gaussguru._utils.linalg import SAME, Array, Index, diagonal
+from gaussguru._utils.linalg import SAME, Array, Index, Numbers, diagonal
 
 # A component with less than this fraction of the weight is not moved: its sums are rounding errors.
 EMPTY = 1e-12
-# The wide component has at least and at most this many times the covariance of a single Gaussian.
-WIDE = (4.0, 1e4)
 
 
 @dataclass(frozen=True)
@@ -216,10 +214,10 @@ class Em:
         return np.asarray(kappa * np.sqrt(np.maximum(ratio, 1e-12)))
 
     def widened(self, moment: Array) -> Array:
-        """Return the multiple of the wide covariance with the highest likelihood for a second moment."""
+        """Return the multiple of the wide covariance, of 4 to 1e4, with the highest likelihood for a second moment."""
         assert self.wide is not None
         factor = float(np.trace(np.linalg.solve(self.wide, moment))) / len(moment)
-        return np.asarray(self.wide * min(max(factor, WIDE[0]), WIDE[1]))
+        return np.asarray(self.wide * min(max(factor, 4.0), 1e4))
 
     def _extrapolated(self, past: list[tuple[Array, Array]], state: EmState, after: EmState) -> EmState | None:
         """Return the point extrapolated from the last points and their images (Anderson mixing), or None."""
@@ -332,7 +330,7 @@ def covariance_rows(n: int, n_features: int, *, gaps: bool) -> Index:
 
 
 def with_covariance(
-    marginal: Population, values: NDArray[Any], X_err: Any, weight: Array | None, *, gaps: bool
+    marginal: Population, values: Numbers, X_err: object, weight: Array | None, *, gaps: bool
 ) -> Population:
     """Return a population with the means and spreads of ``marginal`` and the covariance of a subsample."""
     d = values.shape[1]

@@ -15,7 +15,7 @@ EM (Bovy, Hogg & Roweis 2011, Ann. Appl. Stat. 5, *Extreme deconvolution*) needs
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -42,10 +42,6 @@ class ComponentView(NamedTuple):
     def precisions(self) -> Array:
         """P, of shape (n_samples, n_features, n_features)."""
         return _binding.precisions(self.whitener, *self.solved.shape)
-
-    def total_precision(self, q: Array) -> Array:
-        """Return ``sum q P``."""
-        return _binding.add_precisions(self.whitener, q, self.solved.shape[1])
 
 
 class Limited(NamedTuple):
@@ -175,7 +171,7 @@ class Mixture:
             second[k] = (a * q[:, np.newaxis]).T @ a
             if view.limited is not None:
                 q[view.limited[0]] = 0.0
-            precision[k] += view.total_precision(q)
+            precision[k] += _binding.add_precisions(view.whitener, q, d)
         if with_noise:
             noise_weight = _noise_weight(rows, s)
         return Sums(float(s @ total), s @ shares, first, second, precision, noise, noise_weight)
@@ -207,22 +203,15 @@ class Mixture:
             factor[few, :, :d], factor[few, :, d:] = any_roots(within.covariances), 0.0
         return means, factor
 
-    def shares(self, rows: Readings, mapped: BlockMap = map) -> Array:
+    def shares(self, rows: Readings) -> Array:
         """Return the probability of each component for every sample."""
-
-        def of(part: slice) -> Array:
-            logs = self.joint(rows[part])[1]
-            return shares_of(logs)
-
-        return _stacked(mapped(of, rows.blocks(self.width)), (0, self.n_components))
+        parts = [shares_of(self.joint(rows[part])[1]) for part in rows.blocks(self.width)]
+        return np.concatenate([np.zeros((0, self.n_components)), *parts])
 
     def log_likelihood(self, rows: Readings, mapped: BlockMap = map) -> Array:
         """Return the log density of the measured values of every sample."""
-
-        def of(part: slice) -> Array:
-            return log_sum(self.joint(rows[part])[1], axis=1)
-
-        return _stacked(mapped(of, rows.blocks(self.width)), (0,))
+        parts = mapped(lambda part: log_sum(self.joint(rows[part])[1], axis=1), rows.blocks(self.width))
+        return np.concatenate([np.zeros(0), *parts])
 
     def moments(self, rows: Readings, mapped: BlockMap = map) -> tuple[Array, Any]:
         """Return mean and covariance of the truth of every sample."""
@@ -255,14 +244,18 @@ class Mixture:
         def fill(part: slice) -> None:
             block = rows[part]
             for k in range(K):
-                centre, M = self.posterior(k, block)
-                means[part, k] = centre @ coef.T + intercept
-                along = coef @ M
-                covariances[part, k] = along @ along.transpose(0, 2, 1)
+                centres, covariances[part, k] = self._component_scores(k, block, coef)
+                means[part, k] = centres @ coef.T + intercept
 
         for _ in mapped(fill, rows.blocks(self.width)):
             pass
         return means, covariances
+
+    def _component_scores(self, k: int, rows: Readings, coef: Array) -> tuple[Array, Array]:
+        """Return the means of the truth in component k, and the covariances of ``W t``."""
+        centres, M = self.posterior(k, rows)
+        along = coef @ M
+        return centres, along @ along.transpose(0, 2, 1)
 
     def posterior_variances(self, rows: Readings, U: Array, mapped: BlockMap = map) -> Array:
         """Return the posterior variance of ``u.t`` for every sample and row u of U, (n_samples, len(U))."""
@@ -475,35 +468,19 @@ class FactorMixture(Mixture):
             pass
         return means, LowRank(factors, np.sqrt(variances))
 
-    def scores(self, rows: Readings, coef: Array, intercept: Array, mapped: BlockMap = map) -> tuple[Array, Array]:
-        """Return means (n, K, r) and covariances (n, K, r, r) of ``W t + b``, component by component."""
+    def _component_scores(self, k: int, rows: Readings, coef: Array) -> tuple[Array, Array]:
+        """Return the means of the truth in component k, and the covariances of ``W t``."""
         if not self.suits(rows):
-            return super().scores(rows, coef, intercept, mapped)
-        n, K, r = len(rows), self.n_components, len(coef)
-        means, covariances = np.empty((n, K, r)), np.empty((n, K, r, r))
-
-        def fill(part: slice) -> None:
-            block = rows[part]
-            for k in range(K):
-                F, D = self._parts(k)
-                view = self.view(k, block)
-                means[part, k] = self._centre(k, block, view) @ coef.T + intercept
-                along = coef @ (F @ np.linalg.cholesky(view.covariances) * view.shares[:, :, np.newaxis])
-                unique = np.einsum("rj,ij,sj->irs", coef, D * view.shares, coef, optimize=True)
-                covariances[part, k] = unique + along @ along.transpose(0, 2, 1)
-
-        for _ in mapped(fill, rows.blocks(self.width)):
-            pass
-        return means, covariances
+            return super()._component_scores(k, rows, coef)
+        (F, D), view = self._parts(k), self.view(k, rows)
+        along = coef @ (F @ np.linalg.cholesky(view.covariances) * view.shares[:, :, np.newaxis])
+        unique = np.einsum("rj,ij,sj->irs", coef, D * view.shares, coef, optimize=True)
+        return self._centre(k, rows, view), unique + along @ along.transpose(0, 2, 1)
 
 
 def _products(F: Array) -> Array:
     """Return the products of the loadings of a feature, of shape (n_features, rank^2)."""
     return np.asarray((F[:, :, np.newaxis] * F[:, np.newaxis, :]).reshape(len(F), -1))
-
-
-# Most rounds over the limits of a sample, and the change, in standard deviations, at which they stop.
-SWEEPS, SETTLED = 50, 1e-9
 
 
 def _within_limits(means: Array, covariances: Array, rows: Readings) -> tuple[Array, Limited]:
@@ -525,7 +502,7 @@ def _within_limits(means: Array, covariances: Array, rows: Readings) -> tuple[Ar
     taus, nus, ratios, noise = np.zeros((4, *means.shape))
     total = np.zeros(len(means))
     moving = np.arange(len(means))
-    for _ in range(SWEEPS):
+    for _ in range(50):
         before = means[moving], np.einsum("ijj->ij", covariances[moving])
         for j in np.flatnonzero(rows.sides[moving].any(axis=0)):
             i = moving[rows.sides[moving, j] != 0]
@@ -549,8 +526,9 @@ def _within_limits(means: Array, covariances: Array, rows: Readings) -> tuple[Ar
             means[i] += along * (new_e - e)[:, np.newaxis]
             covariances[i] += along[:, :, np.newaxis] * along[:, np.newaxis, :] * (new_v - v)[:, np.newaxis, np.newaxis]
         after = np.einsum("ijj->ij", covariances[moving])
-        far = np.square(means[moving] - before[0]) > SETTLED**2 * after
-        far |= np.abs(after - before[1]) > SETTLED * after
+        settled = 1e-9  # the change, in standard deviations, at which the rounds over the limits stop
+        far = np.square(means[moving] - before[0]) > settled**2 * after
+        far |= np.abs(after - before[1]) > settled * after
         moving = moving[far.any(axis=1) & (np.count_nonzero(rows.sides[moving], axis=1) > 1)]
         if not len(moving):
             break
@@ -600,11 +578,6 @@ def _noise_weight(rows: Readings, weight: Array) -> Array:
     if rows.is_diagonal:
         return np.asarray(weight @ (noisy if rows.doubts is None else noisy | _has_doubt(rows)))
     return np.full(rows.n_features, float(weight @ np.count_nonzero(noisy, axis=1)))
-
-
-def _stacked(parts: Iterable[Array], empty: tuple[int, ...]) -> Array:
-    arrays = list(parts)
-    return np.concatenate(arrays) if arrays else np.zeros(empty)
 
 
 def factor_covariances(F: Array, D: Array) -> Array:

@@ -9,11 +9,8 @@ from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite
 
 from gaussguru._errors import LARGEST, Limits, LowRank, standard_deviations
-from gaussguru._utils.blocks import rows_at_once
-from gaussguru._utils.linalg import EPS, Array
-
-# Most rows of a block (measured with 3 features: fewer add calls of NumPy, more do not fit in cache).
-ROWS = 4096
+from gaussguru._utils.blocks import row_slices, rows_at_once
+from gaussguru._utils.linalg import EPS, Array, Numbers
 
 
 @dataclass(frozen=True)
@@ -25,7 +22,7 @@ class Readings:
     ``doubts`` their variances.
     """
 
-    values: NDArray[Any]
+    values: Numbers
     variances: Array | None
     known: NDArray[np.bool_] | None = None
     factors: Array | None = None
@@ -37,10 +34,10 @@ class Readings:
     def __len__(self) -> int:
         return len(self.values)
 
-    def __getitem__(self, index: Any) -> "Readings":
-        parts = {field.name: getattr(self, field.name) for field in fields(self)}
-        taken: dict[str, Any] = {name: None if part is None else part[index] for name, part in parts.items()}
-        return Readings(**taken)
+    def __getitem__(self, index: object) -> "Readings":
+        parts: list[Any] = [getattr(self, field.name) for field in fields(self)]
+        taken: list[Any] = [None if part is None else part[index] for part in parts]
+        return Readings(*taken)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -153,11 +150,12 @@ class Readings:
 
     def blocks(self, width: int | None = None) -> list[slice]:
         """Return slices of rows that fit in cache with ``width`` numbers per row, by default n_features^2."""
-        step = min(rows_at_once(width or self.n_features**2, cached=True), ROWS)
-        return [slice(first, first + step) for first in range(0, len(self), step)]
+        # At most 4096 (measured with 3 features: fewer rows add calls of NumPy, more do not fit in cache).
+        step = min(rows_at_once(width or self.n_features**2, cached=True), 4096)
+        return row_slices(0, len(self), step)
 
 
-def read(X: Any, X_err: Any) -> Readings:
+def read(X: object, X_err: Any) -> Readings:
     """Return the values of a dense X, and their noise from parsed error bars.
 
     A value is missing if it is NaN, or if its error is infinite or above LARGEST.

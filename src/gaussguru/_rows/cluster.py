@@ -24,21 +24,25 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from gaussguru._native._binding import CleanExit
-from gaussguru._rows.rows import RowVector, same_kind
-from gaussguru._rows.streams import PartStep, Task
+from gaussguru._rows.rows import RowVector, Step, T, Task, added
+from gaussguru._rows.streams import PartStep, Some
 from gaussguru._rows.threads import SingleBlas
+
+# Objects of Dask, whose types are incomplete.
+Client: TypeAlias = Any
+Future: TypeAlias = Any
 
 # Number of sums that one task of the tree adds, and most parts in a group: an interrupt waits for one task.
 FAN = 16
-# Seconds without any worker after which the fit is given up, and seconds between checks.
-LOST_SECONDS, LOOK_SECONDS = 30.0, 2.0
+# Seconds without any worker after which the fit is given up.
+LOST_SECONDS = 30.0
 
 
 class ClusterLostError(RuntimeError):
     """The cluster has no workers left, or cannot be reached."""
 
 
-def find_client(client: Any = None) -> Any:
+def find_client(client: Client = None) -> Client:
     """Return a client, or the current one, or None if there is none."""
     if client is not None:
         return client
@@ -51,9 +55,9 @@ def find_client(client: Any = None) -> Any:
 class Session(CleanExit):
     """The futures of a fit on a cluster; all are released when the fit ends or fails."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Client) -> None:
         self.client = client
-        self._live: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._live: weakref.WeakSet[Future] = weakref.WeakSet()
 
     def acquire(self) -> "Session":
         """Return the session."""
@@ -70,24 +74,24 @@ class Session(CleanExit):
         for future in futures:
             future.release()
 
-    def compute(self, delayed: Sequence[Any]) -> list[Any]:
+    def compute(self, delayed: Sequence[object]) -> list[Future]:
         """Return futures of delayed tasks."""
         return self._noted(self.client.compute(list(delayed), optimize_graph=True))
 
-    def map(self, function: Task, name: str, *arguments: Sequence[Any], **shared: Any) -> list[Any]:
+    def map(self, function: Step, name: str, *arguments: Sequence[object], **shared: Any) -> list[Future]:
         """Return futures of ``function(*arguments of each index, **shared)``."""
         return self._noted(self.client.map(function, *arguments, pure=False, key=f"guru-{name}", **shared))
 
-    def sent(self, value: Any) -> Any:
+    def sent(self, value: object) -> Future:
         """Return a future of a value; it is part of its task, so a lost copy is made again."""
         key = f"guru-shared-{id(value)}-{time.time_ns()}"
         return self._noted([self.client.submit(_same, value, pure=False, key=key)])[0]
 
-    def _noted(self, futures: list[Any]) -> list[Any]:
+    def _noted(self, futures: list[Future]) -> list[Future]:
         self._live.update(futures)
         return futures
 
-    def received(self, futures: list[Any]) -> list[Any]:
+    def received(self, futures: list[Future]) -> list[Any]:
         """Return results; raise the error of a failed task, or :class:`ClusterLostError`."""
         self._wait(futures)
         try:
@@ -96,7 +100,7 @@ class Session(CleanExit):
             raise ClusterLostError(_lost(error)) from error
         return results
 
-    def groups(self, futures: list[Any]) -> list["Group"]:
+    def groups(self, futures: list[Future]) -> list["Group"]:
         """Return the indices of futures, grouped by worker: at least one group per thread of the worker."""
         self._wait(futures)
         try:
@@ -112,14 +116,14 @@ class Session(CleanExit):
             groups += [part.tolist() for part in np.array_split(members, n_groups)]
         return sorted(groups)
 
-    def _wait(self, futures: list[Any]) -> None:
+    def _wait(self, futures: list[Future]) -> None:
         """Wait until all tasks have finished or failed; raise if the cluster is lost."""
         wait = importlib.import_module("distributed").wait
         missing_since = None
         while True:
             try:
                 with self.client.as_current():  # ``wait`` asks the current client
-                    wait(futures, timeout=LOOK_SECONDS)
+                    wait(futures, timeout=2.0)
                 break
             except TimeoutError:
                 if self._n_workers():
@@ -159,12 +163,14 @@ def _lost(error: BaseException) -> str:
 Group: TypeAlias = list[int]
 # Sums of runs of ``2**level`` parts, by ``(level, number of the run)``.
 Runs: TypeAlias = dict[tuple[int, int], Any]
+# Arguments that all parts share.
+Shared: TypeAlias = dict[str, object]
 
 
 class Slot(NamedTuple):
     """Entries of a row vector for a group: the result of a task, or its ``half``, then items ``path`` of each entry."""
 
-    future: Any
+    future: Future
     half: int | None = None
     path: tuple[int, ...] = ()
 
@@ -178,12 +184,12 @@ class Cluster:
     """Items on a cluster; see :class:`gaussguru._rows.streams.Blocks`."""
 
     session: Session
-    items: list[Any]  # of each group
+    items: list[Future]  # of each group
     groups: list[Group]
     steps: tuple[PartStep, ...] = ()  # applied to the items in every task, not kept
 
     @classmethod
-    def of(cls, session: Session, parts: list[Any]) -> "Cluster":
+    def of(cls, session: Session, parts: list[Future]) -> "Cluster":
         """Return futures of parts as items."""
         groups = session.groups(parts)
         return cls(session, [[parts[number] for number in group] for group in groups], groups)
@@ -191,28 +197,29 @@ class Cluster:
     def __len__(self) -> int:
         return sum(map(len, self.groups))
 
-    def each(self, task: Task, /, *vectors: RowVector, values: bool = True, **shared: Any) -> RowVector:
+    def each(self, task: Step, /, *vectors: RowVector, pointwise: bool = False, **shared: object) -> RowVector:
         return Slots(Slot(future) for future in self._run(_listed, task, vectors, shared))
 
     def collected(
-        self, task: Task, /, *vectors: RowVector, values: bool = True, some: Sequence[int] | None = None, **shared: Any
-    ) -> list[Any]:
+        self, task: Task[T], /, *vectors: RowVector, pointwise: bool = False, some: Some = None, **shared: object
+    ) -> list[T]:
         groups = self._chosen(range(len(self)) if some is None else some)
         return self._in_order(self.session.received(self._run(_listed, task, vectors, shared, groups)), groups)
 
-    def total(self, task: Task, /, *vectors: RowVector, values: bool = True, **shared: Any) -> Any:
-        return self._summed(self._run(_in_runs, task, vectors, shared))
+    def total(self, task: Task[T], /, *vectors: RowVector, pointwise: bool = False, **shared: object) -> T:
+        total: T = self._summed(self._run(_in_runs, task, vectors, shared))
+        return total
 
-    def both(self, task: Task, /, *vectors: RowVector, **shared: Any) -> tuple[RowVector, Any]:
+    def both(self, task: Task[tuple[object, T]], /, *vectors: RowVector, **shared: object) -> tuple[RowVector, T]:
         kept, sums = self._paired(_listed_and_in_runs, task, vectors, shared)
         return kept, self._summed(sums)
 
-    def surveyed(self, task: Task, /, **shared: Any) -> tuple[RowVector, list[Any]]:
+    def surveyed(self, task: Task[tuple[object, T]], /, **shared: object) -> tuple[RowVector, list[T]]:
         kept, futures = self._paired(_unzipped, task, (), shared)
         return kept, self._in_order(self.session.received(futures), self.groups)
 
     def then(
-        self, make: Task, /, *vectors: RowVector, bare: Task | None = None, kept: bool = True, **shared: Any
+        self, make: Step, /, *vectors: RowVector, bare: Step | None = None, kept: bool = True, **shared: object
     ) -> "Cluster":
         if self.steps or not kept:
             return replace(self, steps=(*self.steps, PartStep(make, vectors, shared)))
@@ -247,28 +254,23 @@ class Cluster:
         wanted = set(indices)
         return [[index for index in group if index in wanted] for group in self.groups]
 
-    def _in_order(self, results: list[list[Any]], groups: list[Group]) -> list[Any]:
+    def _in_order(self, results: list[list[T]], groups: list[Group]) -> list[T]:
         """Return the results of all parts of groups, in the order of the parts."""
         numbers = itertools.chain.from_iterable(groups)
         pairs = zip(numbers, itertools.chain.from_iterable(results), strict=True)
         return [value for _, value in sorted(pairs, key=lambda pair: pair[0])]
 
     def _paired(
-        self, way: Task, task: Task, vectors: tuple[RowVector, ...], shared: dict[str, Any]
-    ) -> tuple[RowVector, list[Any]]:
+        self, way: Step, task: Step, vectors: tuple[RowVector, ...], shared: Shared
+    ) -> tuple[RowVector, list[Future]]:
         """Start a task that returns pairs; return the first halves as a row vector, and futures of the second."""
         futures = self._run(way, task, vectors, shared)
         # The second halves are tasks of their own: adding them moves no row vectors.
         return Slots(Slot(future, 0) for future in futures), self.session.map(_second, "sums", futures)
 
     def _run(
-        self,
-        way: Task,
-        task: Task,
-        vectors: Sequence[RowVector],
-        shared: dict[str, Any],
-        groups: list[Group] | None = None,
-    ) -> list[Any]:
+        self, way: Step, task: Step, vectors: Sequence[RowVector], shared: Shared, groups: list[Group] | None = None
+    ) -> list[Future]:
         """Start a task for every group that is not empty; ``way`` combines its results of all parts of the group."""
         groups = self.groups if groups is None else groups
         used, where = self._used(groups)
@@ -276,7 +278,11 @@ class Cluster:
         arguments = [self._given(vector, used) for step in calls for vector in step.vectors]
         given, picks = [values for values, _ in arguments], [pick for _, pick in arguments]
         every = [step.shared for step in calls]
-        call: dict[str, Any] = {"way": way, "tasks": [(step.make, len(step.vectors)) for step in calls], "picks": picks}
+        call: Shared = {
+            "way": way,
+            "tasks": [(step.make, len(step.vectors)) for step in calls],
+            "picks": picks,
+        }
         if len(pickle.dumps(every)) > 1 << 14:  # sent to the scheduler once, not with each task
             given.append([self.session.sent(every)] * len(used))
         else:
@@ -289,32 +295,32 @@ class Cluster:
         used = [number for number, group in enumerate(groups) if group]
         return used, [[self.groups[number].index(index) for index in groups[number]] for number in used]
 
-    def _given(self, vector: RowVector, used: list[int]) -> tuple[list[Any], tuple[int | None, tuple[int, ...]]]:
+    def _given(self, vector: RowVector, used: list[int]) -> tuple[list[object], tuple[int | None, tuple[int, ...]]]:
         """Return the arguments of the tasks of groups for a row vector, and the half and path that they read."""
         if isinstance(vector, Slots):
             return [vector[number].future for number in used], vector[0][1:]
         return [[vector[index] for index in self.groups[number]] for number in used], (None, ())
 
-    def _summed(self, futures: list[Any]) -> Any:
+    def _summed(self, futures: list[Future]) -> Any:
         """Return the sum of the runs in all futures."""
         while len(futures) > FAN:
             batches = [futures[first : first + FAN] for first in range(0, len(futures), FAN)]
             futures = self.session.map(_merged, "tree", batches)
         runs = _merged(self.session.received(futures))
         # One run remains for each binary digit 1 of the number of parts.
-        return functools.reduce(_plus, [runs[key] for key in sorted(runs, reverse=True)])
+        return functools.reduce(added, [runs[key] for key in sorted(runs, reverse=True)])
 
 
-def _name(task: Task, shared: dict[str, Any]) -> str:
+def _name(task: Step, shared: Shared) -> str:
     """Return the name of a task for the dashboard."""
     return str(getattr(shared.get("task", task), "__name__", "task")).strip("_")
 
 
-def _same(value: Any) -> Any:
+def _same(value: T) -> T:
     return value
 
 
-def _second(pair: tuple[Any, Any]) -> Any:
+def _second(pair: tuple[object, T]) -> T:
     return pair[1]
 
 
@@ -322,15 +328,15 @@ def _second(pair: tuple[Any, Any]) -> Any:
 
 
 def _called(
-    items: list[Any],
+    items: list[object],
     where: list[int],
     indices: list[int],
-    *given: Any,
-    way: Callable[[Iterator[tuple[int, Any]]], Any],
-    tasks: list[tuple[Callable[..., Any], int]],
+    *given: object,
+    way: Callable[[Iterator[tuple[int, Any]]], T],
+    tasks: list[tuple[Step, int]],
     picks: list[tuple[int | None, tuple[int, ...]]],
-    shared: list[dict[str, Any]] | None = None,
-) -> Any:
+    shared: list[Shared] | None = None,
+) -> T:
     """Apply tasks, one after the other, to items of a group, with one BLAS thread: Dask gives each task a core.
 
     ``where`` holds the indices of the items within the group, and ``indices`` the numbers of their parts.
@@ -357,7 +363,7 @@ def _picked(values: Any, numbers: list[int], half: int | None, path: tuple[int, 
     return [functools.reduce(operator.getitem, path, values[number]) for number in numbers]
 
 
-def _listed(results: Iterator[tuple[int, Any]]) -> list[Any]:
+def _listed(results: Iterator[tuple[int, T]]) -> list[T]:
     return [value for _, value in results]
 
 
@@ -371,14 +377,8 @@ def _in_runs(results: Iterator[tuple[int, Any]]) -> Runs:
 
 
 def _listed_and_in_runs(results: Iterator[tuple[int, tuple[Any, Any]]]) -> tuple[list[Any], Runs]:
-    kept = []
-
-    def sums() -> Iterator[Runs]:
-        for index, (vector, part) in results:
-            kept.append(vector)
-            yield {(0, index): part}
-
-    return kept, _merged(sums())
+    pairs = list(results)
+    return [vector for _, (vector, _) in pairs], _in_runs((index, part) for index, (_, part) in pairs)
 
 
 def _merged(parts: Iterable[Runs]) -> Runs:
@@ -390,15 +390,9 @@ def _merged(parts: Iterable[Runs]) -> Runs:
     return runs
 
 
-def _put(runs: Runs, level: int, number: int, value: Any) -> None:
+def _put(runs: Runs, level: int, number: int, value: object) -> None:
     while (level, number ^ 1) in runs:
         other = runs.pop((level, number ^ 1))
-        value = _plus(other, value) if number % 2 else _plus(value, other)
+        value = added(other, value) if number % 2 else added(value, other)
         level, number = level + 1, number // 2
     runs[level, number] = value
-
-
-def _plus(one: Any, other: Any) -> Any:
-    if isinstance(one, tuple):
-        return same_kind(one, map(operator.add, one, other))
-    return one + other

@@ -12,11 +12,13 @@ Passes over X are counted in :attr:`Rows.passes`, in units of all rows, by purpo
 "product" (Hessian times vector) and "hessian".
 """
 
+import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 from operator import itemgetter
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,13 +28,17 @@ from scipy.linalg.blas import dsyrk
 from gaussguru._errors import Errors
 from gaussguru._native import _binding
 from gaussguru._rows.draws import draw_by_class, draw_by_weight, reweighted
-from gaussguru._utils.blocks import rows_at_once
+from gaussguru._utils.blocks import row_slices, rows_at_once
 from gaussguru._utils.cached import cached_property
-from gaussguru._utils.linalg import Array, Index, diagonal
+from gaussguru._utils.linalg import Array, Index, Labels, diagonal
 
 Matrix = Any  # a C-contiguous ndarray or a CSR matrix or array, float32 or float64
 RowVector = list[Any]
 BlockMap = Callable[..., Iterable[Any]]
+T = TypeVar("T")
+# Functions of a block: tasks with a result that is used, and steps, whose results stay with the blocks.
+Task = Callable[..., T]
+Step = Callable[..., object]
 
 # Bytes of X in a block: 0.2 ms of work, ten times the 20 us of handing a task to a thread.
 BLOCK_BYTES = 4 << 20
@@ -73,11 +79,11 @@ class Block:
     number: int = 0
 
     @cached_property
-    def view(self) -> Any:
+    def view(self) -> _binding.MatrixView:
         """X for the compiled loops."""
         return _binding.MatrixView(self.X)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "view"}
 
     @cached_property
@@ -91,8 +97,7 @@ class Block:
         if sp.issparse(self.X) or self.n_rows <= step:
             yield slice(0, self.n_rows), self
             return
-        for begin in range(0, self.n_rows, step):
-            where = slice(begin, begin + step)
+        for where in row_slices(0, self.n_rows, step):
             yield where, self.take(where)
 
     def take(self, where: Index | slice) -> "Block":
@@ -132,7 +137,7 @@ def dense(rows: Matrix) -> Array:
     return np.asarray(rows.toarray() if sp.issparse(rows) else rows)
 
 
-def canonical(X: Any) -> Any:
+def canonical(X: Matrix) -> Matrix:
     """Return X; a sparse X with sorted distinct indices of one type, copied only if necessary."""
     if sp.issparse(X):
         if X.indices.dtype != X.indptr.dtype:
@@ -187,7 +192,7 @@ class Rows:
     def __init__(
         self,
         X: Matrix,
-        labels: NDArray[Any],
+        labels: Labels,
         weights: Array | None = None,
         n_classes: int = 2,
         errors: Errors | None = None,
@@ -278,9 +283,9 @@ class Rows:
         """Return the mean of a row vector of numbers."""
         return float(self.total(_sum, vector, pointwise=True)) / self.n_rows
 
-    def std(self, vector: RowVector) -> Any:
+    def std(self, vector: RowVector) -> Array:
         """Return the standard deviation of a row vector, or of each of its columns."""
-        return np.std(self.gather(vector), axis=0)
+        return np.asarray(np.std(self.gather(vector), axis=0))
 
     def take(self, index: Index, weights: Array | None = None) -> "Rows":
         """Return a copy of some rows, with other weights if given."""
@@ -302,15 +307,13 @@ class Rows:
         X = self.X[:, columns], column[:, np.newaxis]
         return self.with_columns(sp.hstack(X, format="csr") if self.is_sparse else np.hstack(X))
 
-    def run(self, loop: Callable[..., Any], *arguments: Any) -> Any:
+    def run(self, loop: Task[T], *arguments: object) -> T:
         """Return ``loop(X, *arguments)`` of a compiled loop that reads rows in its own order."""
         return loop(_binding.MatrixView(self.X), *arguments)
 
     # --- tasks --------------------------------------------------------------------------------------------
 
-    def each(
-        self, task: Callable[..., Any], /, *vectors: RowVector, pointwise: bool = False, **shared: Any
-    ) -> RowVector:
+    def each(self, task: Step, /, *vectors: RowVector, pointwise: bool = False, **shared: object) -> RowVector:
         """Return ``task(block, *vectors of the block, **shared)`` of every block: a row vector.
 
         A ``pointwise`` task does not read X; with few rows it runs in the calling thread.
@@ -319,36 +322,33 @@ class Rows:
             return [task(self.blocks[0], *map(_only, vectors), **shared)]
         return list(self._mapped(task, vectors, shared, pointwise))
 
-    def total(self, task: Callable[..., Any], /, *vectors: RowVector, pointwise: bool = False, **shared: Any) -> Any:
+    def total(self, task: Task[T], /, *vectors: RowVector, pointwise: bool = False, **shared: object) -> T:
         """Return the sum of the results of a task, arrays or tuples of arrays, in the order of the blocks."""
         if len(self.blocks) == 1:
             return task(self.blocks[0], *map(_only, vectors), **shared)
         return summed(self._mapped(task, vectors, shared, pointwise))
 
-    def collected(
-        self, task: Callable[..., Any], /, *vectors: RowVector, pointwise: bool = False, **shared: Any
-    ) -> list[Any]:
+    def collected(self, task: Task[T], /, *vectors: RowVector, pointwise: bool = False, **shared: object) -> list[T]:
         """Return the (small) results of a task to this process, in the order of the blocks."""
         return self.each(task, *vectors, pointwise=pointwise, **shared)
 
-    def both(self, task: Callable[..., Any], /, *vectors: RowVector, **shared: Any) -> tuple[RowVector, Any]:
+    def both(self, task: Task[tuple[object, T]], /, *vectors: RowVector, **shared: object) -> tuple[RowVector, T]:
         """Return a row vector and a sum, from a task that returns pairs."""
         if len(self.blocks) == 1:
             vector, total = task(self.blocks[0], *map(_only, vectors), **shared)
             return [vector], total
         kept: RowVector = []
 
-        def sums() -> Iterator[Any]:
+        def sums() -> Iterator[T]:
             for vector, part in self._mapped(task, vectors, shared, False):
                 kept.append(vector)
                 yield part
 
-        total = summed(sums())
-        return kept, total
+        return kept, summed(sums())
 
     def _mapped(
-        self, task: Callable[..., Any], vectors: Sequence[RowVector], shared: dict[str, Any], pointwise: bool
-    ) -> Iterable[Any]:
+        self, task: Task[T], vectors: Sequence[RowVector], shared: dict[str, object], pointwise: bool
+    ) -> Iterable[T]:
         """Yield the results of a task, in the order of the blocks; only few are in memory at a time."""
         few = pointwise and self.n_rows * self.width < POINTWISE_ROWS
         return (map if few else self.map)(lambda block, *parts: task(block, *parts, **shared), self.blocks, *vectors)
@@ -375,7 +375,7 @@ class Rows:
     def scatter(self, R: RowVector) -> Array:
         """Return ``R' X``; one pass."""
         self.count("value")
-        return np.asarray(self.total(scatter, R))
+        return self.total(scatter, R)
 
     def products(self) -> Array:
         """Return ``X X'``, for few rows."""
@@ -419,9 +419,9 @@ class Rows:
         """Whether compiled loops form a Gram matrix faster than BLAS."""
         return self.is_sparse or self.n_columns < BLAS_COLUMNS
 
-    def _gram_total(self, task: Callable[..., Any], /, *vectors: RowVector, **shared: Any) -> Array:
+    def _gram_total(self, task: Task[Array], /, *vectors: RowVector, **shared: Any) -> Array:
         """Return the sum of Gram matrices, of which the lower triangles count."""
-        return np.asarray(self.total(task, *vectors, **shared))
+        return self.total(task, *vectors, **shared)
 
     @property
     def gram_cost(self) -> float:
@@ -569,29 +569,21 @@ def _slice_rows(X: Matrix, begin: int, end: int) -> Matrix:
     return rows
 
 
-def summed(parts: Iterable[Any]) -> Any:
+def summed(parts: Iterable[T]) -> T:
     """Return the sum of numbers, arrays, or (named) tuples of them, in their order; the first ones are overwritten."""
-    remaining = iter(parts)
-    result = next(remaining)
-    for part in remaining:
-        if isinstance(result, tuple):
-            result = same_kind(result, (_add(one, other) for one, other in zip(result, part, strict=True)))
-        else:
-            result = _add(result, part)
-    return result
+    return reduce(partial(added, plus=operator.iadd), parts)
 
 
-def same_kind(like: tuple[Any, ...], values: Iterable[Any]) -> Any:
-    """Return values as a tuple of the type of ``like``."""
-    return type(like)(*values) if hasattr(like, "_fields") else tuple(values)
+def added(one: T, other: T, plus: Task[Any] = operator.add) -> T:
+    """Return two numbers, arrays, or (named) tuples of them, added."""
+    if not isinstance(one, tuple):
+        result: T = plus(one, other)
+        return result
+    values = map(plus, one, other)  # type: ignore[call-overload]
+    return type(one)(*values) if hasattr(one, "_fields") else tuple(values)  # type: ignore[return-value]
 
 
-def _add(one: Any, other: Any) -> Any:
-    one += other
-    return one
-
-
-def signed_weights(labels: NDArray[Any], weights: Array | None) -> Array:
+def signed_weights(labels: Labels, weights: Array | None) -> Array:
     """Return ``s y`` of rows of two classes (``np.where`` takes much longer on many labels)."""
     signed: Array = labels * np.float64(2.0)
     signed -= 1.0
@@ -697,7 +689,7 @@ def scatter(block: Block, R: Array) -> Array:
     return np.ascontiguousarray(_binding.joint_combine(0, block.n_rows, block.view, np.ascontiguousarray(R)).T)
 
 
-def one_hot(labels: NDArray[Any], weights: Array | float, n_classes: int) -> Array:
+def one_hot(labels: Labels, weights: Array | float, n_classes: int) -> Array:
     """Return the weight of every row in the column of its class, 0 in the others."""
     members = np.zeros((len(labels), n_classes))
     members[np.arange(len(labels)), labels] = weights

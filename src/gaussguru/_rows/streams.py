@@ -18,15 +18,16 @@ import weakref
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from gaussguru._errors import Errors, check_errors, split_errors
 from gaussguru._rows.draws import draw_by_class, reweighted
@@ -34,37 +35,36 @@ from gaussguru._rows.rows import (
     Block,
     BlockMap,
     ClassMoments,
+    Matrix,
     Rows,
     RowVector,
+    Step,
+    T,
+    Task,
     check_squares,
     class_moments,
     signed_weights,
     summed,
 )
-from gaussguru._utils.linalg import Array, Index
-
-T = TypeVar("T")
-
-Task = Callable[..., Any]
+from gaussguru._utils.linalg import Array, Index, Labels, Numbers
 
 # Bytes of a row vector kept in memory; the rest goes to a temporary file.
 KEPT_BYTES = 64 << 20
 # Bytes of a subsample in memory (three times as many while its parts are joined).
 DRAWN_BYTES = 128 << 20
-# Of a stream, whose number of parts is unknown, EXPECTED_PARTS times the number so far are expected, and at least
-# EXPECTED_PARTS * FIRST_PARTS: the subsample of 1000 parts has 1.3 times DRAWN_BYTES, that of a million parts 3 times.
-EXPECTED_PARTS, FIRST_PARTS = 4, 16
-# Integer labels from 0 to SMALL_LABEL - 1 are numbered in one byte without sorting.
-SMALL_LABEL = 256
+
+
+# Numbers of the items that a task is for; None: all.
+Some = Sequence[int] | None
 
 
 class Part(NamedTuple):
     """Samples of a source; ``number`` counts the parts from 0."""
 
-    X: Any
+    X: Matrix
     y: Any = None
-    weight: Any = None
-    X_err: Any = None
+    weight: Array | None = None
+    X_err: Any = None  # in any form, or Errors
     number: int = 0
 
 
@@ -134,14 +134,14 @@ class PartRegister:
 _REGISTERS: ContextVar[dict[int, PartRegister] | None] = ContextVar("registers", default=None)
 
 
-def with_registers(run: Callable[..., T], *given: Any) -> T:
+def with_registers(run: Task[T], *given: object) -> T:
     """Call a function within which all passes over a stream are compared, by whatever estimator they are made."""
     if _REGISTERS.get() is None:
         _REGISTERS.set({})
     return run(*given)
 
 
-def register_of(source: Any) -> PartRegister:
+def register_of(source: object) -> PartRegister:
     """Return the fingerprints of a stream in this fit, or new ones outside of a fit."""
     registers = _REGISTERS.get()
     return PartRegister() if registers is None else registers.setdefault(id(source), PartRegister())
@@ -152,7 +152,7 @@ def changed(how: str) -> ValueError:
     return ValueError(f"X changed while it was read: {how}; every pass must read the same samples")
 
 
-def _digest(values: Any) -> int:
+def _digest(values: Numbers | None) -> int:
     """Return a check sum of an array, 0 for None."""
     if values is None:
         return 0
@@ -164,30 +164,30 @@ def _digest(values: Any) -> int:
 class Blocks(Protocol):
     """Items, each a part or made of a part, and tasks over them.
 
-    A task is called with an item and its entry of each row vector; ``values`` tells whether it reads X.
+    A task is called with an item and its entry of each row vector; if it is ``pointwise``, it does not read X.
     """
 
     def __len__(self) -> int: ...
 
-    def each(self, task: Task, /, *vectors: RowVector, values: bool = True, **shared: Any) -> RowVector:
+    def each(self, task: Step, /, *vectors: RowVector, pointwise: bool = False, **shared: object) -> RowVector:
         """Return the results of a task as a row vector, which stays with the items."""
 
     def collected(
-        self, task: Task, /, *vectors: RowVector, values: bool = True, some: Sequence[int] | None = None, **shared: Any
-    ) -> list[Any]:
+        self, task: Task[T], /, *vectors: RowVector, pointwise: bool = False, some: Some = None, **shared: object
+    ) -> list[T]:
         """Return the (small) results of a task of all items, or of those with the numbers ``some``, to this process."""
 
-    def total(self, task: Task, /, *vectors: RowVector, values: bool = True, **shared: Any) -> Any:
+    def total(self, task: Task[T], /, *vectors: RowVector, pointwise: bool = False, **shared: object) -> T:
         """Return the sum of the results of a task, added in the order of the items."""
 
-    def both(self, task: Task, /, *vectors: RowVector, **shared: Any) -> tuple[RowVector, Any]:
+    def both(self, task: Task[tuple[object, T]], /, *vectors: RowVector, **shared: object) -> tuple[RowVector, T]:
         """Return a row vector and a sum, from a task that returns pairs."""
 
-    def surveyed(self, task: Task, /, **shared: Any) -> tuple[RowVector, list[Any]]:
+    def surveyed(self, task: Task[tuple[object, T]], /, **shared: object) -> tuple[RowVector, list[T]]:
         """Return a row vector and a list of small results, from a task that returns pairs."""
 
     def then(
-        self, make: Task, /, *vectors: RowVector, bare: Task | None = None, kept: bool = True, **shared: Any
+        self, make: Step, /, *vectors: RowVector, bare: Step | None = None, kept: bool = True, **shared: object
     ) -> Self:
         """Return the items that ``make`` makes of these; ``bare`` makes them from the vectors alone, without X.
 
@@ -214,7 +214,7 @@ class Shelf:
         self._lock, self._kept, self._end = Lock(), 0, 0
         self._file: int | None = None
 
-    def put(self, value: Any) -> Any:
+    def put(self, value: object) -> object:
         """Store an array or a tuple of arrays; return a key from which :func:`taken` returns them."""
         if isinstance(value, tuple):
             return tuple(self.put(part) for part in value)
@@ -232,7 +232,7 @@ class Shelf:
         _write(self._file, np.ascontiguousarray(value), start)
         return Stored(self, start, value.dtype, value.shape)
 
-    def get(self, start: int, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    def get(self, start: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Numbers:
         """Return an array from the file."""
         assert self._file is not None
         return read_array(self._file, start, dtype, shape)
@@ -243,29 +243,29 @@ class Stored(NamedTuple):
 
     shelf: Shelf
     start: int
-    dtype: Any
+    dtype: np.dtype[Any]
     shape: tuple[int, ...]
 
 
-def taken(value: Any) -> Any:
+def taken(value: object) -> Any:
     """Return the arrays that :meth:`Shelf.put` stored."""
     if isinstance(value, Stored):
         return value.shelf.get(*value[1:])
     return tuple(taken(part) for part in value) if isinstance(value, tuple) else value
 
 
-def _bytes_of(values: Any) -> memoryview:
-    return memoryview(values).cast("B") if values.size else memoryview(b"")
+def _bytes_of(values: Numbers) -> memoryview:
+    return values.data.cast("B") if values.size else memoryview(b"")
 
 
-def _write(file: int, values: NDArray[Any], start: int) -> None:
+def _write(file: int, values: Numbers, start: int) -> None:
     rest = _bytes_of(values)
     while rest:
         done = os.pwrite(file, rest, start)
         rest, start = rest[done:], start + done
 
 
-def read_array(file: int, start: int, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+def read_array(file: int, start: int, dtype: DTypeLike, shape: tuple[int, ...]) -> Numbers:
     """Return an array from bytes ``start`` on of an open file."""
     values = np.empty(shape, dtype)
     rest = _bytes_of(values)
@@ -280,11 +280,11 @@ def read_array(file: int, start: int, dtype: Any, shape: tuple[int, ...]) -> NDA
 class PartStep(NamedTuple):
     """A function ``make(item, *entries of row vectors, **shared)`` that is applied to an item after reading it."""
 
-    make: Task
+    make: Step
     vectors: tuple[RowVector, ...]
-    shared: dict[str, Any]
+    shared: dict[str, object]
 
-    def __call__(self, item: Any, index: int) -> Any:
+    def __call__(self, item: object, index: int) -> object:
         return self.make(item, *(taken(vector[index]) for vector in self.vectors), **self.shared)
 
 
@@ -316,42 +316,42 @@ class LocalParts:
             return len(self.numbers)
         return len(self.parts) if self.parts is not None else sum(1 for _ in self._streamed())
 
-    def each(self, task: Task, /, *vectors: RowVector, values: bool = True, **shared: Any) -> RowVector:
+    def each(self, task: Step, /, *vectors: RowVector, pointwise: bool = False, **shared: object) -> RowVector:
         shelf = Shelf()
-        return list(self._mapped(lambda *given: shelf.put(task(*given, **shared)), vectors, values))
+        return list(self._mapped(lambda *given: shelf.put(task(*given, **shared)), vectors, pointwise))
 
     def collected(
-        self, task: Task, /, *vectors: RowVector, values: bool = True, some: Sequence[int] | None = None, **shared: Any
-    ) -> list[Any]:
-        return list(self._mapped(partial(task, **shared), vectors, values, some))
+        self, task: Task[T], /, *vectors: RowVector, pointwise: bool = False, some: Some = None, **shared: object
+    ) -> list[T]:
+        return list(self._mapped(partial(task, **shared), vectors, pointwise, some))
 
-    def total(self, task: Task, /, *vectors: RowVector, values: bool = True, **shared: Any) -> Any:
-        return summed(self._mapped(partial(task, **shared), vectors, values))
+    def total(self, task: Task[T], /, *vectors: RowVector, pointwise: bool = False, **shared: object) -> T:
+        return summed(self._mapped(partial(task, **shared), vectors, pointwise))
 
-    def both(self, task: Task, /, *vectors: RowVector, **shared: Any) -> tuple[RowVector, Any]:
+    def both(self, task: Task[tuple[object, T]], /, *vectors: RowVector, **shared: object) -> tuple[RowVector, T]:
         kept: RowVector = []
         return kept, summed(self._paired(task, vectors, shared, kept))
 
-    def surveyed(self, task: Task, /, **shared: Any) -> tuple[RowVector, list[Any]]:
+    def surveyed(self, task: Task[tuple[object, T]], /, **shared: object) -> tuple[RowVector, list[T]]:
         kept: RowVector = []
         return kept, list(self._paired(task, (), shared, kept))
 
     def _paired(
-        self, task: Task, vectors: tuple[RowVector, ...], shared: dict[str, Any], kept: RowVector
-    ) -> Iterator[Any]:
+        self, task: Task[tuple[object, T]], vectors: tuple[RowVector, ...], shared: dict[str, object], kept: RowVector
+    ) -> Iterator[T]:
         """Yield the second results of a task that returns pairs, and append the first ones to ``kept``."""
         shelf = Shelf()
 
-        def run(*given: Any) -> tuple[Any, Any]:
+        def run(*given: object) -> tuple[object, T]:
             vector, part = task(*given, **shared)
             return shelf.put(vector), part
 
-        for vector, part in self._mapped(run, vectors, True):
+        for vector, part in self._mapped(run, vectors, pointwise=False):
             kept.append(vector)
             yield part
 
     def then(
-        self, make: Task, /, *vectors: RowVector, bare: Task | None = None, kept: bool = True, **shared: Any
+        self, make: Step, /, *vectors: RowVector, bare: Step | None = None, kept: bool = True, **shared: object
     ) -> "LocalParts":
         step = PartStep(make, vectors, shared)
         if bare is None:
@@ -364,26 +364,24 @@ class LocalParts:
 
     def one_by_one(self) -> Iterator[Any]:
         for index in range(len(self)) if self.parts is not None else (None,):
-            yield from self._mapped(_itself, (), True, None if index is None else [index])
+            yield from self._mapped(_itself, (), False, None if index is None else [index])
 
     def unzipped(self, vector: RowVector, n: int) -> list[RowVector]:
         return [list(part) for part in zip(*vector, strict=True)]
 
-    def _mapped(
-        self, task: Task, vectors: Sequence[RowVector], values: bool, some: Sequence[int] | None = None
-    ) -> Iterable[Any]:
+    def _mapped(self, task: Task[T], vectors: Sequence[RowVector], pointwise: bool, some: Some = None) -> Iterable[T]:
         """Yield the results of a task of all items, or of those with the numbers ``some``."""
-        if not values and self.bare is not None:
+        if pointwise and self.bare is not None:
             bare = self.bare
 
-            def pointwise(index: int) -> Any:
+            def unread(index: int) -> T:
                 item = bare.make(*(taken(vector[index]) for vector in bare.vectors), **bare.shared)
                 return task(item, *(taken(vector[index]) for vector in vectors))
 
-            return self.map(pointwise, range(len(bare.vectors[0])))
+            return self.map(unread, range(len(bare.vectors[0])))
 
-        def run(part: Any, index: int) -> Any:
-            item = part
+        def run(part: Part, index: int) -> T:
+            item: object = part
             for step in self.steps:
                 item = step(item, index)
             return task(item, *(taken(vector[index]) for vector in vectors))
@@ -393,13 +391,13 @@ class LocalParts:
         indices = range(len(self)) if some is None else some
         numbers, parts = self.numbers or range(len(self.parts)), self.parts
 
-        def read(index: int) -> Any:
+        def read(index: int) -> T:
             number = numbers[index]
             return run(self.register.checked(parts[number](), number), index)
 
         return self.map(read, indices)
 
-    def _in_turn(self, run: Task, some: Sequence[int] | None) -> Iterator[Any]:
+    def _in_turn(self, run: Task[T], some: Some) -> Iterator[T]:
         """Yield the results of a function of the parts of a stream, which is read up to the last of ``some``."""
         wanted = None if some is None else set(some)
         index_of = None if self.numbers is None else {number: index for index, number in enumerate(self.numbers)}
@@ -426,10 +424,14 @@ class Units(NamedTuple):
     shift: Array | None = None
     x: float = 1.0
 
-    def __call__(self, X: Any) -> Any:
+    def __call__(self, X: Matrix) -> Matrix:
         if self.shift is not None:
             X = X - self.shift.astype(X.dtype)
         return X if self.x == 1 else X * X.dtype.type(self.x)
+
+
+# Label numbers and weights of a part, None where all are 1.
+Kept = tuple[Labels, Array | None]
 
 
 class Surveyed(NamedTuple):
@@ -440,7 +442,7 @@ class Surveyed(NamedTuple):
     n_values: int
     n_columns: int
     is_sparse: bool
-    classes: NDArray[Any]
+    classes: Labels
     totals: Array
     sums: Array
     squares: Array
@@ -451,11 +453,18 @@ def parsed(part: Part) -> Part:
     """Return a part with parsed error bars; errors name the partition."""
     if part.X_err is None or not part.X.shape[0]:
         return part
-    try:
+    with in_partition(part.number):
         X, X_err = split_errors(part.X, part.X_err)
-    except ValueError as error:
-        raise ValueError(f"partition {part.number}: {error}") from error
     return part._replace(X=X, X_err=X_err)
+
+
+@contextmanager
+def in_partition(number: int) -> Iterator[None]:
+    """Name the partition in a ValueError."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"partition {number}: {error}") from error
 
 
 def in_units(part: Part, units: Units, check: Callable[[Any, Any], Errors] = check_errors) -> Part:
@@ -469,8 +478,8 @@ def in_units(part: Part, units: Units, check: Callable[[Any, Any], Errors] = che
 class DrawnRows(NamedTuple):
     """A subsample of a part or of all parts, with the total weight of each class of all its rows."""
 
-    X: Any
-    labels: NDArray[Any]
+    X: Matrix
+    labels: Labels
     weights: Array
     errors: Errors | None
 
@@ -482,10 +491,12 @@ class Draw(NamedTuple):
     of_class: int  # least number of rows of each class
     n_parts: int | None  # number of parts, which share DRAWN_BYTES; None for a stream
 
-    def __call__(self, part: Part, codes: NDArray[Any], given: Array | None, totals: Array) -> DrawnRows:
+    def __call__(self, part: Part, codes: Labels, given: Array | None, totals: Array) -> DrawnRows:
         """Return rows of a part, scaled to the total weight of each class."""
         (n, d), width = part.X.shape, len(totals)
-        n_parts = self.n_parts or EXPECTED_PARTS * max(FIRST_PARTS, part.number)
+        # Of a stream, 4 times the parts so far are expected, at least 64: the subsample of 1000 parts has 1.3 times
+        # DRAWN_BYTES, that of a million parts 3 times.
+        n_parts = self.n_parts or 4 * max(16, part.number)
         most = max(1.0, DRAWN_BYTES / n_parts * n / max(1, _n_bytes(part.X)))
         share = round(min(n, most, self.rows(n, d, width)))
         least = min(self.of_class, int(most / width))
@@ -495,7 +506,7 @@ class Draw(NamedTuple):
         return DrawnRows(mapped_rows(part.X, index), labels, reweighted(labels, weights, totals), errors)
 
 
-def survey(part: Part, by_class: bool, draw: Draw | None) -> tuple[tuple[Any, Any], tuple[Surveyed, DrawnRows | None]]:
+def survey(part: Part, by_class: bool, draw: Draw | None) -> tuple[Kept, tuple[Surveyed, DrawnRows | None]]:
     """Return the label numbers and weights of a part, and its summary with the rows drawn from it, or None.
 
     With ``by_class``, squares are summed for each class separately.
@@ -518,7 +529,7 @@ def survey(part: Part, by_class: bool, draw: Draw | None) -> tuple[tuple[Any, An
     return (codes, given), (known, draw(part, codes, given, totals) if n and draw is not None else None)
 
 
-def mapped_rows(X: Any, index: Index) -> Any:
+def mapped_rows(X: Matrix, index: Index) -> Matrix:
     """Return a copy of some rows in an anonymous mmap; on the heap they fragment memory (150 MB measured)."""
     if sp.issparse(X) or not X.size or not len(index):
         return X[index]
@@ -527,16 +538,16 @@ def mapped_rows(X: Any, index: Index) -> Any:
     return np.take(X, index, axis=0, out=rows, mode="clip")
 
 
-def _n_bytes(X: Any) -> int:
+def _n_bytes(X: Matrix) -> int:
     return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if sp.issparse(X) else X.nbytes)
 
 
-def _numbered(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+def _numbered(y: Labels) -> tuple[Labels, Labels, Index]:
     """Return the distinct labels, sorted, the number of the label of every row, and the count of each.
 
-    Small integers are counted in a table; ``numpy.unique`` takes several times as long.
+    Integers from 0 to 255 are counted in a table; ``numpy.unique`` takes several times as long.
     """
-    small = y.dtype.kind == "b" or (y.dtype.kind in "iu" and len(y) and y.min() >= 0 and y.max() < SMALL_LABEL)
+    small = y.dtype.kind == "b" or (y.dtype.kind in "iu" and len(y) and y.min() >= 0 and y.max() < 256)
     if not small or not len(y):
         classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
         return classes, codes.astype(np.min_scalar_type(max(1, len(classes))), copy=False), counts
@@ -553,10 +564,10 @@ def _numbered(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]
     return labels.astype(y.dtype), numbers, each[labels]
 
 
-def _class_moments(X: Any, codes: Any, given: Array | None, width: int, by_class: bool) -> tuple[Array, Array]:
+def _class_moments(X: Matrix, codes: Labels, given: Array | None, width: int, by_class: bool) -> tuple[Array, Array]:
     """Return ``sum s x`` of every class, and ``sum s x^2`` of all rows or, ``by_class``, of every class."""
 
-    def block(labels: Any, s: Array | None, n_classes: int) -> Block:
+    def block(labels: Labels, s: Array | None, n_classes: int) -> Block:
         weights = signed_weights(labels, s) if n_classes == 2 else np.ones(len(codes)) if s is None else s
         return Block(X, labels, weights, weights)  # moments of two classes read only the signed weights
 
@@ -572,7 +583,7 @@ def _class_moments(X: Any, codes: Any, given: Array | None, width: int, by_class
     return sums[:width], np.array(each)
 
 
-def not_finite(X: Any, number: int) -> ValueError:
+def not_finite(X: Matrix, number: int) -> ValueError:
     """Return the error that names the first value of a part that is not finite, or says that squares overflow."""
     if sp.issparse(X):
         first = int(np.argmin(np.isfinite(X.data)))
@@ -635,24 +646,19 @@ class PartLabels:
     ranks: NDArray[np.int32]
 
 
-def as_block(part: Part, kept: tuple[Any, Any], part_labels: PartLabels, factors: Array) -> Block:
-    """Return a part as a block, from its label numbers and weights (``kept``), times a factor for each class."""
-    return _block(part.X, kept, part_labels, factors, part.X_err)
-
-
-def as_bare_block(kept: tuple[Any, Any], part_labels: PartLabels, factors: Array) -> Block:
-    """Return a block without its values."""
-    return _block(_Absent((len(kept[0]), 0)), kept, part_labels, factors, None)
-
-
 class _Absent(NamedTuple):
     """Stands for X in tasks that do not read it."""
 
     shape: tuple[int, int]
 
 
-def _block(X: Any, kept: tuple[Any, Any], part_labels: PartLabels, factors: Array, errors: Errors | None) -> Block:
+def as_block(part: Part | None, kept: Kept, part_labels: PartLabels, factors: Array) -> Block:
+    """Return a part as a block, from its label numbers and weights (``kept``), times a factor for each class.
+
+    Without a part the block has no values.
+    """
     codes, given = kept
+    X, errors = (_Absent((len(codes), 0)), None) if part is None else (part.X, part.X_err)
     labels, plain = part_labels.ranks[codes], bool(np.all(factors == 1))
     if plain and given is None and len(factors) == 2 and errors is None:
         ones = np.broadcast_to(1.0, len(labels))  # not read, and takes no memory
@@ -695,11 +701,11 @@ class StreamedRows(Rows):
         drawn: DrawnRows | None = None,
     ) -> None:
         first, ranks = overview.parts[0], np.argsort(order).astype(np.int32)
-        labels = [
+        part_labels = [
             PartLabels(part.number, ranks[numbers])
             for part, numbers in zip(overview.parts, overview.label_numbers, strict=True)
         ]
-        self._items = parts.then(as_block, kept, labels, bare=as_bare_block, factors=factors)
+        self._items = parts.then(as_block, kept, part_labels, bare=partial(as_block, None), factors=factors)
         self.map, self._root, self.errors = mapped, None, first.errors
         self.n_classes, self.n_rows = len(order), overview.n_rows
         self.n_columns, self.is_sparse = first.n_columns, first.is_sparse
@@ -728,21 +734,21 @@ class StreamedRows(Rows):
 
     # --- tasks --------------------------------------------------------------------------------------------
 
-    def each(self, task: Task, /, *vectors: RowVector, pointwise: bool = False, **shared: Any) -> RowVector:
+    def each(self, task: Step, /, *vectors: RowVector, pointwise: bool = False, **shared: object) -> RowVector:
         """Return the results of a task as a row vector, which stays with the blocks."""
-        return self._items.each(task, *vectors, values=not pointwise, **shared)
+        return self._items.each(task, *vectors, pointwise=pointwise, **shared)
 
-    def total(self, task: Task, /, *vectors: RowVector, pointwise: bool = False, **shared: Any) -> Any:
+    def total(self, task: Task[T], /, *vectors: RowVector, pointwise: bool = False, **shared: object) -> T:
         """Return the sum of the results of a task, in the order of the blocks."""
-        return self._items.total(task, *vectors, values=not pointwise, **shared)
+        return self._items.total(task, *vectors, pointwise=pointwise, **shared)
 
-    def both(self, task: Task, /, *vectors: RowVector, **shared: Any) -> tuple[RowVector, Any]:
+    def both(self, task: Task[tuple[object, T]], /, *vectors: RowVector, **shared: object) -> tuple[RowVector, T]:
         """Return a row vector and a sum, from a task that returns pairs."""
         return self._items.both(task, *vectors, **shared)
 
-    def collected(self, task: Task, /, *vectors: RowVector, pointwise: bool = False, **shared: Any) -> list[Any]:
+    def collected(self, task: Task[T], /, *vectors: RowVector, pointwise: bool = False, **shared: Any) -> list[T]:
         """Return the results of a task to this process."""
-        return self._items.collected(task, *vectors, values=not pointwise, **shared)
+        return self._items.collected(task, *vectors, pointwise=pointwise, **shared)
 
     def unzipped(self, parts: RowVector, n: int) -> list[RowVector]:
         """Return the n row vectors in a row vector of n-tuples."""
@@ -752,12 +758,12 @@ class StreamedRows(Rows):
         """Raise: row vectors do not fit in memory."""
         raise TypeError("rows that are not in memory are not gathered")
 
-    def std(self, vector: RowVector) -> Any:
+    def std(self, vector: RowVector) -> Array:
         """Return the standard deviation of a row vector, or of each of its columns."""
         mean = self.total(_column_sums, vector, pointwise=True) / self.n_rows
-        return np.sqrt(self.total(_squares_about, vector, mean=mean, pointwise=True) / self.n_rows)
+        return np.asarray(np.sqrt(self.total(_squares_about, vector, mean=mean, pointwise=True) / self.n_rows))
 
-    def _gram_total(self, task: Task, /, *vectors: RowVector, **shared: Any) -> Array:
+    def _gram_total(self, task: Task[Array], /, *vectors: RowVector, **shared: Any) -> Array:
         """Return the sum of Gram matrices; workers send their lower triangles only."""
         packed = self.total(_packed, *vectors, task=task, shared=shared)
         width = (math.isqrt(8 * len(packed) + 1) - 1) // 2
@@ -790,7 +796,7 @@ def joined(parts: Sequence[DrawnRows], overview: Overview) -> DrawnRows | None:
 # --- tasks --------------------------------------------------------------------------------------------------
 
 
-def _itself(item: Any) -> Any:
+def _itself(item: T) -> T:
     return item
 
 
@@ -798,14 +804,14 @@ def _rotated(block: Block, basis: Array) -> Block:
     return replace(block, X=np.ascontiguousarray(block.X @ basis))
 
 
-def _packed(block: Block, *vectors: Array, task: Task, shared: dict[str, Any]) -> Array:
+def _packed(block: Block, *vectors: Array, task: Task[Array], shared: dict[str, object]) -> Array:
     gram = task(block, *vectors, **shared)
     return np.asarray(gram[np.tril_indices(len(gram))])
 
 
-def _column_sums(block: Block, values: Array) -> Any:
-    return values.sum(axis=0)
+def _column_sums(block: Block, values: Array) -> Array:
+    return np.asarray(values.sum(axis=0))
 
 
-def _squares_about(block: Block, values: Array, mean: Any) -> Any:
-    return np.square(values - mean).sum(axis=0)
+def _squares_about(block: Block, values: Array, mean: Array) -> Array:
+    return np.asarray(np.square(values - mean).sum(axis=0))

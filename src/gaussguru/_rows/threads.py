@@ -23,9 +23,6 @@ from gaussguru._native._binding import CleanExit
 from gaussguru._rows.rows import BlockMap
 from gaussguru._utils.blocks import MANY_VALUES
 
-# Longest delay of Ctrl-C in seconds.
-NOTICED = 0.1
-
 
 class SingleBlas(CleanExit):
     """A context that limits BLAS to one thread.
@@ -194,7 +191,7 @@ def _received(answers: "SimpleQueue[Any]") -> Any:
     """
     while True:
         with suppress(Empty):
-            value, error = answers.get(timeout=NOTICED)
+            value, error = answers.get(timeout=0.1)
             break
     try:
         if error is not None:

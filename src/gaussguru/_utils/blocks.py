@@ -17,5 +17,9 @@ def rows_at_once(width: float, *, cached: bool = False) -> int:
 
 def row_blocks(n_rows: int, width: float, *, cached: bool = False) -> list[slice]:
     """Return the slices of the blocks of ``n_rows`` rows, for temporary arrays of ``width`` numbers a row."""
-    step = rows_at_once(width, cached=cached)
-    return [slice(first, min(first + step, n_rows)) for first in range(0, n_rows, step)]
+    return row_slices(0, n_rows, rows_at_once(width, cached=cached))
+
+
+def row_slices(begin: int, end: int, step: int) -> list[slice]:
+    """Return slices of at most ``step`` rows, from row ``begin`` to ``end``."""
+    return [slice(first, min(end, first + step)) for first in range(begin, end, step)]

@@ -10,13 +10,13 @@ else:
     class cached_property:  # noqa: N801 - the name in functools
         """A property that is computed once, and stored in the dictionary of the object."""
 
-        def __init__(self, compute: Any) -> None:
+        def __init__(self, compute: object) -> None:
             self.compute, self.__doc__ = compute, compute.__doc__
 
         def __set_name__(self, owner: type, name: str) -> None:
             self.name = name
 
-        def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        def __get__(self, instance: object, owner: type | None = None) -> Any:
             if instance is None:
                 return self
             value = instance.__dict__[self.name] = self.compute(instance)

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
-# Below, quotients of slacks and noise overflow.
-LEAST_SIGMA = 1e-290
+from sklearn.base import BaseEstimator
 
 
 class ParameterError(ValueError):
@@ -34,7 +32,7 @@ def check_real(name: str, value: Any, *, low: float = 0.0, inclusive: bool = Fal
     raise ParameterError(name, f"must be {expected}; got {value!r}")
 
 
-def _is_number(value: Any, kind: type) -> bool:
+def _is_number(value: object, kind: type) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool | np.bool_)
 
 
@@ -56,25 +54,25 @@ def check_jobs(name: str, n_jobs: Any) -> int | None:
     return int(n_jobs)
 
 
-def check_sigma(name: str, value: Any) -> float:
+def check_sigma(name: str, value: object) -> float:
     """Return a noise level: 0, or a number by which slacks can be divided."""
     sigma = check_real(name, value, inclusive=True)
-    if 0 < sigma < LEAST_SIGMA:
-        raise ParameterError(name, f"must be at least {LEAST_SIGMA:g}, or slacks divided by it overflow; got {sigma:g}")
+    if 0 < sigma < 1e-290:
+        raise ParameterError(name, f"must be at least 1e-290, or slacks divided by it overflow; got {sigma:g}")
     return sigma
 
 
-def check_verbose(name: str, value: Any) -> int:
+def check_verbose(name: str, value: object) -> int:
     """Return how much to print; true is 1."""
     return check_count(name, int(value) if isinstance(value, bool) else value, low=0)
 
 
-def check_optional(name: str, value: Any, check: Callable[[str, Any], Any]) -> Any:
+def check_optional(name: str, value: object, check: Callable[[str, Any], Any]) -> Any:
     """Return None, or a value that is checked."""
     return None if value is None else check(name, value)
 
 
-def check_flag(name: str, value: Any) -> None:
+def check_flag(name: str, value: object) -> None:
     """Raise unless ``value`` is true or false."""
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be True or False; got {value!r}")
@@ -87,7 +85,7 @@ def check_choice(name: str, value: Any, known: Any) -> str:
     return value
 
 
-def check_kind(estimator: Any, *kinds: type) -> None:
+def check_kind(estimator: BaseEstimator, *kinds: type) -> None:
     """Raise unless ``estimator`` is of one of these classes."""
     if not isinstance(estimator, kinds):
         names = " or ".join(kind.__name__ for kind in kinds)

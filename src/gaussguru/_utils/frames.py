@@ -6,13 +6,12 @@ from typing import Any
 import narwhals.stable.v2 as nw
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing, check_array
 
-from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.linalg import Array, Index, Numbers
 
 
-def is_frame(table: Any) -> bool:
+def is_frame(table: object) -> bool:
     """Return whether a table is a DataFrame in memory, of pandas, polars, Arrow or another library."""
     # Arrays first: narwhals takes 30 us to say no.
     if type(table) is np.ndarray or sp.issparse(table):
@@ -20,7 +19,7 @@ def is_frame(table: Any) -> bool:
     return bool(nw.dependencies.is_into_dataframe(table))
 
 
-def column_names(table: Any) -> NDArray[Any] | None:
+def column_names(table: Any) -> Numbers | None:
     """Return the column names of a DataFrame; None, as in scikit-learn, unless all are strings."""
     if not is_frame(table):
         return None
@@ -28,12 +27,12 @@ def column_names(table: Any) -> NDArray[Any] | None:
     return np.asarray(names) if all(isinstance(name, str) for name in names) else None
 
 
-def row_names(table: Any) -> NDArray[Any] | None:
+def row_names(table: Any) -> Numbers | None:
     """Return the index of a pandas DataFrame, else None."""
     return np.asarray(table.index) if hasattr(table, "iloc") else None
 
 
-def check_same_names(X: Any, table: Any, name: str) -> None:
+def check_same_names(X: object, table: object, name: str) -> None:
     """Raise unless the columns and rows of a table, called ``name`` in messages, are named as those of X."""
     columns, others = column_names(X), column_names(table)
     if columns is None and others is not None:
@@ -53,11 +52,11 @@ def check_same_names(X: Any, table: Any, name: str) -> None:
         raise ValueError(f"{name} must have the {axis} of X, in the same order; got {theirs!r} where X has {ours!r}")
 
 
-def _is_numbered(names: NDArray[Any]) -> bool:
+def _is_numbered(names: Numbers) -> bool:
     return np.array_equal(names, np.arange(len(names)))
 
 
-def _is_permuted(names: NDArray[Any], others: NDArray[Any]) -> bool:
+def _is_permuted(names: Numbers, others: Numbers) -> bool:
     """Return whether two indices hold the same integers."""
     if names.shape != others.shape or not (names.dtype.kind in "iu" and others.dtype.kind in "iu"):
         return False
@@ -104,7 +103,7 @@ def text_columns(table: Any) -> Index:
     return np.array([j for j, kind in enumerate(kinds) if not _is_number(kind, table, j)], dtype=np.int64)
 
 
-def _is_number(kind: Any, table: Any, column: int) -> bool:
+def _is_number(kind: Any, table: object, column: int) -> bool:
     """Return whether a column of this type is numeric; columns of objects are tried."""
     if kind == nw.Object:
         try:
@@ -122,7 +121,7 @@ def numbers_beside_text(table: Any) -> Array:
     return as_numbers(table, "X")
 
 
-def with_numbers(table: Any, values: Array) -> Any:
+def with_numbers(table: object, values: Array) -> Any:
     """Return a table of the same form with new values (n, d); columns that are not numeric are unchanged."""
     text = text_columns(table)
     if not len(text):
@@ -132,12 +131,12 @@ def with_numbers(table: Any, values: Array) -> Any:
     return table
 
 
-def take_columns(values: Any, columns: Index) -> Any:
+def take_columns(values: object, columns: Index) -> Any:
     """Return columns of an array, sparse matrix or DataFrame, by number."""
     return _safe_indexing(values, columns, axis=1)
 
 
-def column_values(values: Any, column: int) -> NDArray[Any]:
+def column_values(values: Any, column: int) -> Numbers:
     """Return one column of an array, sparse matrix or DataFrame, of shape (n_rows,)."""
     if is_frame(values):
         return np.asarray(nw.from_native(values, eager_only=True)[:, column].to_numpy())
@@ -146,7 +145,7 @@ def column_values(values: Any, column: int) -> NDArray[Any]:
     return np.asarray(np.asarray(values)[:, column])
 
 
-def put_column(values: Any, column: int, new: NDArray[Any]) -> Any:
+def put_column(values: Any, column: int, new: Numbers) -> Any:
     """Return an array, sparse matrix or DataFrame with one column replaced."""
     if is_frame(values):
         frame = nw.from_native(values, eager_only=True)
@@ -192,7 +191,7 @@ def unmasked(values: Any, name: str) -> Any:
     return values
 
 
-def check_unmasked(values: Any, name: str) -> None:
+def check_unmasked(values: object, name: str) -> None:
     """Raise if any entry is masked in an array that must have a value for every sample."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise ValueError(
@@ -200,7 +199,7 @@ def check_unmasked(values: Any, name: str) -> None:
         )
 
 
-def as_numbers(values: Any, name: str) -> Array:
+def as_numbers(values: object, name: str) -> Array:
     """Return values as a C-contiguous array of float64, with NaN for missing or masked entries.
 
     The last digits of sums depend on the memory order.

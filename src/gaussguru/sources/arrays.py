@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from gaussguru._rows.streams import Part, changed, read_array
+from gaussguru._utils.blocks import row_slices
 from gaussguru._utils.frames import take_rows
 from gaussguru.sources.base import PART_BYTES, Fields, Source, as_part
 
@@ -69,12 +70,12 @@ class Arrays(Source):
         return [_opened(piece) for piece in (self.X if isinstance(self.X, list | tuple) else [self.X])]
 
     def _slices(self, piece: Any) -> list[slice]:
-        return row_slices(piece.shape[0], self.rows or max(1, PART_BYTES // max(1, row_bytes(piece))))
+        return part_slices(piece.shape[0], self.rows or max(1, PART_BYTES // max(1, row_bytes(piece))))
 
 
-def row_slices(n: int, step: int) -> list[slice]:
+def part_slices(n: int, step: int) -> list[slice]:
     """Return slices of at most ``step`` of n rows; a single empty slice if n is 0."""
-    return [slice(first, min(n, first + step)) for first in range(0, max(n, 1), step)]
+    return row_slices(0, n, step) or [slice(0, 0)]
 
 
 def row_bytes(X: Any) -> int:

@@ -2,18 +2,17 @@
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils import check_array
 
 from gaussguru._rows.rows import canonical
 from gaussguru._rows.streams import Part
 from gaussguru._utils.frames import check_unmasked, unmasked
+from gaussguru._utils.linalg import Numbers
 
 # Bytes of the values of a part. Below 32 MB malloc of glibc reuses freed memory; larger parts get new pages, and
 # reading takes twice the processor time.
@@ -65,11 +64,11 @@ class Source(ABC):
         """Return the number of rows of every part: a pass, unless the source knows them."""
         return [int(read().X.shape[0]) for read in self.parts(fields, names)]
 
-    def on(self, client: Any) -> Self:
+    def on(self, client: object) -> Self:
         """Return the same source with a client of Dask; sources that this process reads are unchanged."""
         return self
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> Numbers:
         raise TypeError(f"X is a source ({type(self).__name__}), which is read in parts; here it must be in memory")
 
 
@@ -102,7 +101,7 @@ class Derived(Source):
         """Client of Dask of the inner source."""
         return self.source.client
 
-    def on(self, client: Any) -> Self:
+    def on(self, client: object) -> Self:
         """Return the same source with a client of Dask."""
         return replace(self, source=self.source.on(client))
 
@@ -148,12 +147,13 @@ class Mapped(Derived):
     def parts(self, fields: Fields, names: Sequence[str] | None = None) -> Any:
         """Return functions that read one part each."""
         readers = self.source.parts(self._with_errors(fields), self.names_in or names)
-        return None if readers is None else [partial(_applied, self.function, read) for read in readers]
+        return None if readers is None else [lambda read=read: self.function(read()) for read in readers]
 
     def stream(self, fields: Fields) -> Callable[[], Iterable[Part]]:
         """Return a function that returns an iterator over the parts."""
         assert self.source.stream is not None
-        return partial(_streamed, self.function, self.source.stream(self._with_errors(fields)))
+        parts = self.source.stream(self._with_errors(fields))
+        return lambda: map(self.function, parts())
 
     def delayed(self, fields: Fields, names: Sequence[str] | None = None) -> list[Any]:
         """Return every part as a task that has not been run."""
@@ -162,14 +162,6 @@ class Mapped(Derived):
 
     def _with_errors(self, fields: Fields) -> Fields:
         return fields if fields.X_err is not None else fields._replace(X_err=self.X_err)
-
-
-def _applied(function: Callable[[Part], Part], read: Callable[[], Part]) -> Part:
-    return function(read())
-
-
-def _streamed(function: Callable[[Part], Part], parts: Callable[[], Iterable[Part]]) -> Iterator[Part]:
-    return map(function, parts())
 
 
 def needed(module: str, purpose: str, extra: str) -> Any:
@@ -182,7 +174,7 @@ def needed(module: str, purpose: str, extra: str) -> Any:
         raise ImportError(f"{purpose} needs {package}: {install}") from error
 
 
-def as_part(X: Any, number: int, y: Any = None, weight: Any = None, X_err: Any = None) -> Part:
+def as_part(X: Any, number: int, y: object = None, weight: object = None, X_err: object = None) -> Part:
     """Return samples as a part: values dense or CSR, float32 or float64; raise if lengths differ."""
     try:
         X = check_array(

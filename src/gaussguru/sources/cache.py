@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gaussguru._rows.streams import Part
-from gaussguru.sources.arrays import FileRows, row_slices
+from gaussguru._utils.linalg import Labels, Numbers
+from gaussguru.sources.arrays import FileRows, part_slices
 from gaussguru.sources.base import PART_BYTES, as_part
 from gaussguru.sources.layout import SourceLayout
 
@@ -153,7 +153,7 @@ class Cache:
         file.write(json.dumps(header).encode().ljust(HEADER))
 
 
-def _codes(y: NDArray[Any], places: dict[Any, int]) -> NDArray[Any]:
+def _codes(y: Labels, places: dict[Any, int]) -> Numbers:
     """Return the number of every label; new labels are added to ``places``."""
     if y.dtype.kind not in "biufOUS":
         raise ValueError(f"cache is for labels that are numbers or texts; got {y.dtype}")
@@ -163,7 +163,7 @@ def _codes(y: NDArray[Any], places: dict[Any, int]) -> NDArray[Any]:
 
 def _slices(header: dict[str, Any]) -> list[slice]:
     step = max(1, PART_BYTES // max(1, header["width"] * np.dtype(header["dtype"]).itemsize))
-    return row_slices(header["n_rows"], step)
+    return part_slices(header["n_rows"], step)
 
 
 def _part(rows: FileRows, where: slice, number: int, layout: SourceLayout, dtype: Any, labels: Any) -> Part:

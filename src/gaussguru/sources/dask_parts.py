@@ -46,7 +46,7 @@ class Dask(Source):
     columns: tuple[str, ...] | list[str] | None = None
     is_lazy = True
 
-    def on(self, client: Any) -> "Dask":
+    def on(self, client: object) -> "Dask":
         """Return the same source with another client."""
         return replace(self, client=client)
 
@@ -83,7 +83,9 @@ class Dask(Source):
         if self.is_frame:
             frame, within, chosen = _one_frame(self.X, fields, names or self.columns)
             layout = layout_of([str(name) for name in frame.columns], within, chosen)
-            blocks, edges, fields = list(frame[list(dict.fromkeys(layout.used))].to_delayed()), None, _others(within)
+            blocks, edges = list(frame[list(dict.fromkeys(layout.used))].to_delayed()), None
+            # Those that are no columns of the frame.
+            fields = Fields(*(None if isinstance(field, str | list) else field for field in within))
         else:
             array = _two_dimensions(self.X)
             blocks, edges = array.to_delayed().ravel().tolist(), _edges(array.chunks[0])
@@ -92,13 +94,13 @@ class Dask(Source):
         make = dask.delayed(_dask_part, pure=False)
         return [
             make(block, *(other if other is None else other[number] for other in others), number, layout,
-                 dask_key_name=f"guru-part-{_token()}-{number}")
+                 dask_key_name=f"guru-part-{os.urandom(6).hex()}-{number}")
             for number, block in enumerate(blocks)
         ]  # fmt: skip
 
     def parts(self, fields: Fields, names: Sequence[str] | None = None) -> list[Callable[[], Part]]:
         """Return functions that compute one part each in this thread."""
-        return [partial(_computed, part) for part in self.delayed(fields, names)]
+        return [partial(part.compute, scheduler="synchronous") for part in self.delayed(fields, names)]
 
 
 def _one_frame(frame: Any, fields: Fields, chosen: Sequence[str] | None) -> tuple[Any, Fields, Sequence[str] | None]:
@@ -126,22 +128,8 @@ def _one_frame(frame: Any, fields: Fields, chosen: Sequence[str] | None) -> tupl
     return frame.assign(**new), Fields(**named), chosen
 
 
-def _others(fields: Fields) -> Fields:
-    """Return the fields that are no columns of a frame; None in place of the others."""
-    return Fields(*(None if isinstance(field, str | list) else field for field in fields))
-
-
-def _token() -> str:
-    return os.urandom(6).hex()
-
-
 def _n_rows(part: Part) -> int:
     return int(part.X.shape[0])
-
-
-def _computed(part: Any) -> Part:
-    result: Part = part.compute(scheduler="synchronous")
-    return result
 
 
 def _two_dimensions(array: Any) -> Any:

@@ -1,13 +1,12 @@
 """Which column of a table means what."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gaussguru._columns import Bar, Cells, Columns, column_roles
-from gaussguru._utils.linalg import Array
+from gaussguru._utils.linalg import Array, Numbers
 from gaussguru.sources.base import Fields
 
 
@@ -33,7 +32,7 @@ class SourceLayout(NamedTuple):
         """All columns that are read."""
         return [*self.columns.numbers, *(name for name in (self.y, self.weight) if name is not None)]
 
-    def errors(self, column: Mapping[str, NDArray[Any]], number: int) -> tuple[Array, Array]:
+    def errors(self, column: Mapping[str, Numbers], number: int) -> tuple[Array, Array]:
         """Return values and errors of a partition, from its columns."""
         cells = Cells(f"partition {number}")
         numbers = np.column_stack([np.asarray(column[name], dtype=np.float64) for name in self.columns.numbers])
@@ -90,7 +89,7 @@ def layout_of(columns: Sequence[str], fields: Fields, chosen: Sequence[str] | No
     return SourceLayout(found, y, weight)
 
 
-def _named(argument: str, name: Any, known: list[str]) -> str | None:
+def _named(argument: str, name: object, known: list[str]) -> str | None:
     """Return the name of a column, or None of what is no name."""
     if not isinstance(name, str):
         return None

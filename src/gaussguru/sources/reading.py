@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from gaussguru._rows.cluster import Cluster, Session, find_client
 from gaussguru._rows.draws import draw_evenly
@@ -17,7 +16,7 @@ from gaussguru._rows.rows import BlockMap
 from gaussguru._rows.streams import DRAWN_BYTES, Blocks, LocalParts, Part, check_part_weights
 from gaussguru._rows.threads import Pool, n_threads
 from gaussguru._utils.frames import take_rows
-from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.linalg import Array, Index, Labels, Numbers
 from gaussguru.sources.arrays import Arrays, row_bytes
 from gaussguru.sources.base import Fields, Source
 from gaussguru.sources.dask_parts import Dask
@@ -29,7 +28,7 @@ STREAMED_BYTES = 1 << 30
 MOST_DRAWN, RARE = 100_000, 50
 
 
-def as_source(X: Any, client: Any = None) -> Source | None:
+def as_source(X: object, client: object = None) -> Source | None:
     """Return samples as a source, or None where they are in memory."""
     if isinstance(X, Source):
         return X if client is None else X.on(client)
@@ -43,13 +42,6 @@ def as_source(X: Any, client: Any = None) -> Source | None:
     return None
 
 
-class Opened(NamedTuple):
-    """Parts of a source, and a function that maps over blocks of rows in memory."""
-
-    parts: Blocks
-    mapped: BlockMap
-
-
 class Reading:
     """A context in which the parts of a source can be read."""
 
@@ -60,7 +52,7 @@ class Reading:
         client = find_client(source.client) if source.is_lazy else None
         self.session: AbstractContextManager[Session | None] = nullcontext() if client is None else Session(client)
 
-    def opened(self, mapped: BlockMap, session: Session | None) -> Opened:
+    def opened(self, mapped: BlockMap, session: Session | None) -> Blocks:
         """Return the parts."""
         source, fields, names = self._source, self._fields, self._names
         blocks: Blocks
@@ -72,7 +64,7 @@ class Reading:
             blocks = LocalParts(parts, stream, mapped)
         for function in self._functions:
             blocks = blocks.then(_applied, kept=False, function=function)
-        return Opened(blocks, mapped)
+        return blocks
 
 
 def _applied(part: Part, function: Callable[[Part], Part]) -> Part:
@@ -80,10 +72,10 @@ def _applied(part: Part, function: Callable[[Part], Part]) -> Part:
 
 
 def subsample(
-    X: Any,
-    y: Any = None,
-    sample_weight: Any = None,
-    X_err: Any = None,
+    X: object,
+    y: object = None,
+    sample_weight: object = None,
+    X_err: object = None,
     *,
     n_samples: int | None = None,
     random_state: int = 0,
@@ -118,7 +110,7 @@ def subsample(
     fields = Fields(y, sample_weight, X_err)
     reading = Reading(source, fields, None, n_jobs)
     with reading.pool as mapped, reading.session as session:
-        samples = drawn(reading.opened(mapped, session).parts, n_samples, random_state)
+        samples = drawn(reading.opened(mapped, session), n_samples, random_state)
     return named(samples.X, source.feature_names(fields)), samples.y, samples.weight, samples.X_err
 
 
@@ -140,7 +132,7 @@ class Subsample(NamedTuple):
 def drawn(parts: Blocks, n_samples: int | None = None, random_state: int = 0) -> Subsample:
     """Draw samples of parts, as :func:`subsample` does; two passes."""
     counts = parts.collected(_label_counts)
-    classes = np.unique(np.concatenate([labels for labels, _, _ in counts if len(labels)] or [[]]))
+    classes = np.unique(np.concatenate([labels for labels, _, _ in counts if len(labels)] or [np.zeros(0)]))
     table = np.zeros((len(counts), len(classes)), dtype=np.int64)
     for row, (labels, n_each, _) in zip(table, counts, strict=True):
         row[np.searchsorted(classes, labels)] = n_each
@@ -178,14 +170,14 @@ def _drawn_places(counts: Index, n_rows: int, rng: np.random.Generator, least: i
     return wanted, shares / totals
 
 
-def _label_counts(part: Part) -> tuple[NDArray[Any], NDArray[Any], int]:
+def _label_counts(part: Part) -> tuple[Numbers, Numbers, int]:
     check_part_weights(part)
     used = np.ones(part.X.shape[0], dtype=bool) if part.weight is None else part.weight > 0
     labels = np.zeros(part.X.shape[0], dtype=np.int8) if part.y is None else part.y
     return *np.unique(labels[used], return_counts=True), row_bytes(part.X) * int(part.X.shape[0])
 
 
-def _rows_of_part(part: Part, wanted: list[Any], classes: NDArray[Any]) -> tuple[Any, ...] | None:
+def _rows_of_part(part: Part, wanted: list[Any], classes: Labels) -> tuple[Any, ...] | None:
     used = np.ones(part.X.shape[0], dtype=bool) if part.weight is None else part.weight > 0
     labels = np.zeros(part.X.shape[0], dtype=np.int8) if part.y is None else part.y
     pairs = zip(classes, wanted, strict=True)
@@ -208,7 +200,7 @@ def stacked(parts: Sequence[Any]) -> Any:
     return np.concatenate(parts)
 
 
-def named(X: Any, names: list[str] | None) -> Any:
+def named(X: object, names: list[str] | None) -> Any:
     """Return samples as a DataFrame if their features have names and pandas is installed."""
     if names is None or sp.issparse(X):
         return X

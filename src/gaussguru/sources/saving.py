@@ -5,9 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 
 from gaussguru._utils.files import replacing
+from gaussguru._utils.linalg import Numbers
 from gaussguru.sources.base import Fields
 from gaussguru.sources.reading import Reading, as_source, named
 
@@ -56,7 +57,7 @@ def save_predictions(path: str | os.PathLike[str], method: Callable[..., Any], X
     n_rows, like = 0, None
     with replacing(path) as file, reading.pool as mapped:
         file.write(bytes(HEADER))
-        for part in reading.opened(mapped, None).parts.one_by_one():
+        for part in reading.opened(mapped, None).one_by_one():
             if not part.X.shape[0]:
                 continue
             given = {} if part.X_err is None else {"X_err": part.X_err}
@@ -79,7 +80,7 @@ def save_predictions(path: str | os.PathLike[str], method: Callable[..., Any], X
     return saved
 
 
-def _without_objects(rows: NDArray[Any], model: Any) -> NDArray[Any]:
+def _without_objects(rows: Numbers, model: BaseEstimator) -> Numbers:
     """Return predictions with labels of type object, as tables have them, as an array of texts."""
     if rows.dtype.hasobject:
         classes = np.asarray(getattr(model, "classes_", [None]))

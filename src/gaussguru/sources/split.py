@@ -1,7 +1,7 @@
 """Parts that are cut into smaller ones."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
@@ -9,11 +9,8 @@ from typing import Any
 
 from gaussguru._rows.streams import Part
 from gaussguru._utils.frames import take_rows
-from gaussguru.sources.arrays import row_slices
+from gaussguru.sources.arrays import part_slices
 from gaussguru.sources.base import Derived, Fields, needed
-
-# Parts kept in memory while their pieces are read: one for each of a few threads.
-HELD = 4
 
 
 @dataclass(frozen=True)
@@ -36,13 +33,14 @@ class SplitSource(Derived):
             return None
         recent, pieces = _Recent(), []
         for number, (read, n) in enumerate(zip(parts, self.source.part_rows(fields, names), strict=True)):
-            pieces += [partial(_piece_of, recent, number, read, where) for where in row_slices(n, self.rows)]
+            pieces += [partial(recent.piece, number, read, where) for where in part_slices(n, self.rows)]
         return pieces
 
     def stream(self, fields: Fields) -> Callable[[], Iterable[Part]]:
         """Return a function that returns an iterator over the pieces."""
         assert self.source.stream is not None
-        return partial(_pieces, self.source.stream(fields), self.rows)
+        parts = self.source.stream(fields)
+        return lambda: (cut_rows(part, where) for part in parts() for where in part_slices(part.X.shape[0], self.rows))
 
     def delayed(self, fields: Fields, names: Sequence[str] | None = None) -> list[Any]:
         """Return every piece as a task that has not been run."""
@@ -50,7 +48,7 @@ class SplitSource(Derived):
         return [
             cut(part, where)
             for part, n in zip(self.source.delayed(fields, names), self.source.part_rows(fields, names), strict=True)
-            for where in row_slices(n, self.rows)
+            for where in part_slices(n, self.rows)
         ]
 
 
@@ -67,23 +65,13 @@ class _Recent:
         self._lock = Lock()
         self._held: OrderedDict[int, tuple[Lock, list[Part]]] = OrderedDict()
 
-    def get(self, number: int, read: Callable[[], Part]) -> Part:
-        """Return a part."""
+    def piece(self, number: int, read: Callable[[], Part], where: slice) -> Part:
+        """Return some rows of a part."""
         with self._lock:
             part_lock, part = self._held.setdefault(number, (Lock(), []))
-            while len(self._held) > HELD:
+            while len(self._held) > 4:  # one for each of a few threads
                 self._held.popitem(last=False)
         with part_lock:
             if not part:
                 part.append(read())
-            return part[0]
-
-
-def _piece_of(recent: _Recent, number: int, read: Callable[[], Part], where: slice) -> Part:
-    return cut_rows(recent.get(number, read), where)
-
-
-def _pieces(parts: Callable[[], Iterable[Part]], rows: int) -> Iterator[Part]:
-    for part in parts():
-        for where in row_slices(part.X.shape[0], rows):
-            yield cut_rows(part, where)
+            return cut_rows(part[0], where)

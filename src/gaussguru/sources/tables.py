@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gaussguru._rows.streams import Part, changed
+from gaussguru._utils.linalg import Numbers
 from gaussguru.sources.base import PART_BYTES, Fields, Source, as_part, needed
 from gaussguru.sources.cache import Cache
 from gaussguru.sources.layout import SourceLayout, layout_of
@@ -68,7 +68,7 @@ class Table(Source):
             self._keep(found, _stamps(found))
         return found
 
-    def _keep(self, dataset: Any, stamps: dict[str, tuple[int, int]]) -> None:
+    def _keep(self, dataset: object, stamps: dict[str, tuple[int, int]]) -> None:
         object.__setattr__(self, "_dataset", dataset)
         object.__setattr__(self, "_stamps", stamps)
 
@@ -112,7 +112,7 @@ class Table(Source):
             return self._cached(layout, dtype).part_rows(partial(self._batches, layout, dtype))
         return [int(fragment.count_rows(filter=self.filter)) for fragment in self._fragments(layout)]
 
-    def _cached(self, layout: SourceLayout, dtype: Any) -> Cache:
+    def _cached(self, layout: SourceLayout, dtype: object) -> Cache:
         """Return the cache of these columns."""
         files = getattr(self.dataset, "files", None)
         if not files or type(self.data).__module__.startswith("polars"):
@@ -125,7 +125,7 @@ class Table(Source):
         ]
         return Cache(self.cache, stamps, layout, dtype, str(self.filter))
 
-    def _batches(self, layout: SourceLayout, dtype: Any) -> Iterator[Part]:
+    def _batches(self, layout: SourceLayout, dtype: object) -> Iterator[Part]:
         """Yield all rows, some at a time, whatever the files are."""
         arrow = needed("pyarrow", "a table", "cli")
         columns = list(dict.fromkeys(layout.used))
@@ -159,7 +159,7 @@ class Table(Source):
         return found
 
 
-def _dataset(data: Any, owner: Any) -> Any:
+def _dataset(data: Any, owner: object) -> Any:
     """Return data as a data set; what is written for it goes with the ``owner``."""
     dataset = needed("pyarrow.dataset", "a table", "cli")
     if isinstance(data, dataset.Dataset):
@@ -209,7 +209,7 @@ def _stamps(dataset: Any, files: list[str] | None = None) -> dict[str, tuple[int
 
 
 def _read_groups(
-    check: Callable[[str], None], layout: SourceLayout, dtype: Any, chosen: Any, fragment: Any, number: int
+    check: Callable[[str], None], layout: SourceLayout, dtype: object, chosen: Any, fragment: Any, number: int
 ) -> Part:
     try:
         table = fragment.to_table(columns=list(dict.fromkeys(layout.used)), filter=chosen, use_threads=False)
@@ -229,12 +229,12 @@ def part_of_table(table: Any, layout: SourceLayout, dtype: Any, number: int) -> 
     return as_part(X, number, y, weight)
 
 
-def _column(table: Any, name: str) -> NDArray[Any]:
-    values: NDArray[Any] = table.column(name).to_numpy()
+def _column(table: Any, name: str) -> Numbers:
+    values: Numbers = table.column(name).to_numpy()
     return values if values.dtype.kind in "fiub" else values.astype(np.float64)
 
 
-def _labels(table: Any, name: str, number: int) -> NDArray[Any]:
+def _labels(table: Any, name: str, number: int) -> Numbers:
     column = table.column(name)
     if column.null_count:
         raise ValueError(
@@ -245,7 +245,7 @@ def _labels(table: Any, name: str, number: int) -> NDArray[Any]:
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
-def _matrix(columns: list[NDArray[Any]], n_rows: int, dtype: Any) -> NDArray[Any]:
+def _matrix(columns: list[Numbers], n_rows: int, dtype: Any) -> Numbers:
     """Return columns side by side, a few rows at a time: these stay in cache."""
     matrix = np.empty((n_rows, len(columns)), dtype)
     for first in range(0, n_rows, 1024):

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 
 from gaussguru._guru.certificates.dual_point import Certificate
 from gaussguru._utils.linalg import Array, norm
@@ -219,7 +220,7 @@ def dual_feasibility(
     return Feasibility(box, balance, max(0.0, noise.polar(np.asarray(X.T @ (weight * y * alpha))) - level))
 
 
-def duality_gap(estimator: Any, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+def duality_gap(estimator: BaseEstimator, X: object, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
     """Return a proven upper bound on the distance of a fitted estimator to the minimum of its objective, on any data.
 
     Parameters

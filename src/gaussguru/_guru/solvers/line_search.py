@@ -7,8 +7,6 @@ from gaussguru._utils.linalg import EPS, LOST
 
 # Sufficient decrease, as a fraction of the decrement (Nocedal & Wright, 3.4).
 DECREASE = 1e-4
-# The least ratio of two successive step lengths.
-LEAST_FRACTION = 0.3
 
 
 def is_lost(value: float, decrement: float) -> bool:
@@ -31,15 +29,15 @@ def lowest(problem: Problem[P], start: P, end: P, decrement: float) -> P:
     def between(t: float) -> P:
         return problem.mixture([(1 - t, start), (t, end)])
 
-    t, trial = 1.0, end
+    t, trial, shortest = 1.0, end, 0.3  # the least ratio of two successive lengths
     while t > LOST and not falls(start.value, trial.value, t, decrement):
         # The minimum of the parabola through F, its slope and the trial, within bounds.
         rise = trial.value - start.value + t * decrement
-        t *= min(0.5, max(LEAST_FRACTION, 0.5 * t * decrement / rise)) if math.isfinite(rise) else LEAST_FRACTION
+        t *= min(0.5, max(shortest, 0.5 * t * decrement / rise)) if math.isfinite(rise) else shortest
         trial = between(t)
     if not falls(start.value, trial.value, t, decrement):
         return start
-    while t < (1 if problem.is_linear else LEAST_FRACTION):
+    while t < (1 if problem.is_linear else shortest):
         # If a step is far too long, F may be lower at an even shorter one.
         t *= 0.5
         before = between(t)

@@ -70,7 +70,6 @@ class Systems:
         self._debt = 0  # products spent since the factor was made
         self._memory: list[tuple[Array, Array, float]] = []
         self._stale = False
-        self._smoothing: Smoothing | None = None  # that of the factor
         self._damping = policy.floor
 
     def forget(self, *, factor: bool = False) -> None:
@@ -81,7 +80,6 @@ class Systems:
     def renew(self, local: LocalModel[P]) -> None:
         """Compute a factor at a local model, which may be a cheaper approximation."""
         self._factor = local.factor(self._damping * local.problem.unit_damping)
-        self._smoothing = local.problem.smoothing
         self._debt, self._stale, self._memory = 0, False, []
 
     def leave(self, local: LocalModel[P]) -> None:

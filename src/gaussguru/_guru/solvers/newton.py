@@ -62,7 +62,8 @@ class Newton:
     def solve(self, problem: Problem[P], start: tuple[Array, Intercept] | None = None) -> Result:
         """Minimise, from coefficients and intercept if given."""
         run = _Run(self, problem)
-        if start is not None and _is_usable(start[0]):
+        # Not all zero, with squares that do not overflow.
+        if start is not None and 1e-100 < float(np.abs(start[0]).max()) < 1e100:
             point = problem.point(problem.unknowns(*start))
             # At the first noise at which the point is central.
             if any(run.resume(point, noise, 0.0) for noise in self.policy.warm_noise):
@@ -323,11 +324,6 @@ class _Run(Bounds[P]):
         note += "" if noise == 1 else f"  noise x {noise:.3g}"
         note += "" if blur <= self.last.blur else f"  blur {blur:.2g}"
         self.log(self.n_iter, local.value, self.gap if last else math.inf, note)
-
-
-def _is_usable(coef: Array) -> bool:
-    """Return whether coefficients may be a starting point: not all zero, with squares that do not overflow."""
-    return 1e-100 < float(np.abs(coef).max()) < 1e100
 
 
 def systems_for(problem: Problem[P], policy: NewtonPolicy) -> Steps[Any]:
