@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru._errors import Errors, Population, check_errors, has_unmeasured, unmeasured
+from gaussguru._errors import Errors, Population, check_errors, has_unmeasured, stacked_errors, unmeasured
 from gaussguru._guru.pose import FEW, Objective, Posed, centre, pose_rows, unit_of
 from gaussguru._guru.problems.smoothing import RARE
 from gaussguru._guru.solvers.policy import DEFAULT
@@ -55,20 +55,19 @@ HEADS = 8
 
 
 class Head(NamedTuple):
-    """A few rows of a part, its number of rows, whether it has labels, and its number."""
+    """A few rows of a part, its number of rows, whether it has labels and errors, and its number."""
 
     X: Any
-    X_err: Any
     n_rows: int
     has_labels: bool
+    has_errors: bool
     number: int
 
 
 def head_of(part: Part, n_rows: int) -> Head:
     """Return about ``n_rows`` rows of a part, evenly spaced."""
     every = slice(None, None, max(1, part.X.shape[0] // n_rows))
-    X_err = None if part.X_err is None else part.X_err[every]
-    return Head(part.X[every], X_err, part.X.shape[0], part.y is not None, part.number)
+    return Head(part.X[every], part.X.shape[0], part.y is not None, part.X_err is not None, part.number)
 
 
 def heads_of(parts: Blocks, *, streamed: bool) -> list[Head]:
@@ -158,7 +157,7 @@ def surveyed(
     units = units_of(heads, centred=centred)
     ready = parts.then(_checked, n_features=n_features, sparse=sparse, exact=exact)
     population, n_passes = None, 1
-    if gaps is not None and heads[0].X_err is not None and not sparse:
+    if gaps is not None and heads[0].has_errors and not sparse:
         ready, population, more = gaps.filled(ready, heads)
         n_passes += more
     ready = ready.then(in_units, units=Units(units.shift, units.x), check=check)
@@ -172,8 +171,8 @@ def surveyed(
     overview = Overview(summaries)
     check_classes(overview)
     drawn = joined(draws_of_parts, overview) if draws else None
-    measured = heads[0].X_err is not None
-    return Streamed(ready, kept, overview, units, n_features, measured, mapped, population, n_passes, drawn)
+    has_errors = heads[0].has_errors
+    return Streamed(ready, kept, overview, units, n_features, has_errors, mapped, population, n_passes, drawn)
 
 
 def _drawn(n_rows: int, n_columns: int, n_classes: int, n_parts: int | None) -> float:
@@ -191,7 +190,7 @@ def units_of(heads: list[Head], *, centred: bool) -> Posed:
     sample = np.concatenate(X)
     with np.errstate(invalid="ignore"):
         size = float(np.nanmax(np.abs(sample), initial=0.0))
-    if heads[0].X_err is not None:
+    if heads[0].has_errors:
         sample = np.where(np.isnan(sample), about_means(heads).astype(sample.dtype), sample)
     # Parts are small: the limit on copies of much data does not apply.
     return Posed(None, unit_of(size), 1.0, centre(sample, sample.size) if centred and len(sample) > 1 else None)
@@ -299,8 +298,8 @@ def _population(parts: Blocks, summaries: list[_PartMoments], about: Array, gaps
     begins = ends - [part.n_used for part in summaries]
     rows_of_parts = [rows[a:b] - begin for a, b, begin in zip([0, *cuts[:-1]], cuts, begins, strict=True)]
     samples = [sample for sample in parts.collected(_taken, rows_of_parts) if sample is not None]
-    X, X_err, weight = (stacked(each) for each in zip(*samples, strict=True))
-    return with_covariance(marginal, X.astype(np.float64), X_err, weight, gaps=gaps)
+    X, X_err, weight = zip(*samples, strict=True)
+    return with_covariance(marginal, stacked(X).astype(np.float64), stacked_errors(X_err), stacked(weight), gaps=gaps)
 
 
 def _taken(part: Part, rows: Index) -> tuple[Any, Any, Any] | None:
@@ -309,10 +308,7 @@ def _taken(part: Part, rows: Index) -> tuple[Any, Any, Any] | None:
         return None
     if part.weight is not None:
         rows = np.flatnonzero(part.weight)[rows]
-    errors = part.X_err
-    if np.ndim(errors) == 1 and not hasattr(errors, "factors"):  # as wide as those of parts with gaps
-        errors = np.repeat(errors[:, np.newaxis], part.X.shape[1], axis=1)
-    return part.X[rows], take_rows(errors, rows), None if part.weight is None else part.weight[rows]
+    return part.X[rows], take_rows(part.X_err, rows), None if part.weight is None else part.weight[rows]
 
 
 def _filled(part: Part, population: Population, correlated: bool) -> Part:

@@ -1,6 +1,7 @@
 """The interface of sources of samples, and the parts that they return."""
 
 import importlib
+import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -209,4 +210,5 @@ def as_part(X: Any, number: int, y: Any = None, weight: Any = None, X_err: Any =
                 f"sample_weight must have one number a sample; partition {number} has {n} samples and weights of shape "
                 f"{weight.shape}"
             )
+    X_err = np.full(n, float(X_err)) if isinstance(X_err, numbers.Real) else X_err
     return Part(X, y, weight, X_err, number)
