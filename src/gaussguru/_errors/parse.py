@@ -180,12 +180,15 @@ def stacked_errors(parts: Sequence[Any]) -> Any:
     first = parts[0]
     if first is None:
         return None
+    if len({type(part) if isinstance(part, Limits | LowRank) else part.ndim > 2 for part in parts}) > 1:
+        forms = "standard deviations, covariances, LowRank or Limits"
+        raise ValueError(f"X_err must be of one form in all partitions: {forms}")
     if isinstance(first, Limits):
         return Limits(np.concatenate([part.err for part in parts]), np.concatenate([part.limits for part in parts]))
     if isinstance(first, LowRank):
         std = [np.zeros(part.factors.shape[:2]) if part.std is None else part.std for part in parts]
-        exact = all(part.std is None for part in parts)
-        return LowRank(np.concatenate([part.factors for part in parts]), None if exact else np.concatenate(std))
+        has_std = any(part.std is not None for part in parts)
+        return LowRank(np.concatenate([part.factors for part in parts]), np.concatenate(std) if has_std else None)
     if all(map(sp.issparse, parts)):
         return sp.vstack(parts, format="csr")
     dense = [part.toarray() if sp.issparse(part) else part for part in parts]

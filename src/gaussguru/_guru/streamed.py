@@ -37,7 +37,6 @@ from gaussguru._rows.streams import (
     check_part_weights,
     in_units,
     joined,
-    parsed,
     survey,
 )
 from gaussguru._rows.validation import Samples, class_factors
@@ -208,7 +207,7 @@ def _checked(part: Part, n_features: int, sparse: bool, exact: bool) -> Part:
     check_part_weights(part)
     if part.X_err is None and exact:
         return part._replace(X_err=np.zeros(n))
-    return parsed(part)
+    return part
 
 
 # --- values not measured ------------------------------------------------------------------------------------

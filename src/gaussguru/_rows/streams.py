@@ -28,7 +28,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from gaussguru._errors import Errors, check_errors, split_errors
+from gaussguru._errors import Errors, check_errors
 from gaussguru._rows.draws import draw_by_class, reweighted
 from gaussguru._rows.rows import (
     Block,
@@ -445,17 +445,6 @@ class Surveyed(NamedTuple):
     sums: Array
     squares: Array
     errors: Errors | None
-
-
-def parsed(part: Part) -> Part:
-    """Return a part with parsed error bars; errors name the partition."""
-    if part.X_err is None or not part.X.shape[0]:
-        return part
-    try:
-        X, X_err = split_errors(part.X, part.X_err)
-    except ValueError as error:
-        raise ValueError(f"partition {part.number}: {error}") from error
-    return part._replace(X=X, X_err=X_err)
 
 
 def in_units(part: Part, units: Units, check: Callable[[Any, Any], Errors] = check_errors) -> Part:

@@ -1,7 +1,6 @@
 """The interface of sources of samples, and the parts that they return."""
 
 import importlib
-import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_array
 
+from gaussguru._errors import Measured, split_errors
 from gaussguru._rows.rows import canonical
 from gaussguru._rows.streams import Part
 from gaussguru._utils.frames import check_unmasked, unmasked
@@ -184,7 +184,12 @@ def needed(module: str, purpose: str, extra: str) -> Any:
 
 
 def as_part(X: Any, number: int, y: Any = None, weight: Any = None, X_err: Any = None) -> Part:
-    """Return samples as a part: values dense or CSR, float32 or float64; raise if lengths differ."""
+    """Return samples as a part: values dense or CSR, float32 or float64, errors parsed; raise if lengths differ."""
+    if isinstance(X, Measured) or (X_err is not None and np.shape(X)[0]):
+        try:
+            X, X_err = split_errors(X, X_err)
+        except ValueError as error:
+            raise ValueError(f"partition {number}: {error}") from error
     try:
         X = check_array(
             unmasked(X, "X"), accept_sparse="csr", dtype=[np.float64, np.float32], order="C", ensure_all_finite=False,
@@ -210,5 +215,4 @@ def as_part(X: Any, number: int, y: Any = None, weight: Any = None, X_err: Any =
                 f"sample_weight must have one number a sample; partition {number} has {n} samples and weights of shape "
                 f"{weight.shape}"
             )
-    X_err = np.full(n, float(X_err)) if isinstance(X_err, numbers.Real) else X_err
     return Part(X, y, weight, X_err, number)

@@ -15,7 +15,7 @@ from gaussguru._errors import stacked_errors
 from gaussguru._rows.cluster import Cluster, Session, find_client
 from gaussguru._rows.draws import draw_evenly
 from gaussguru._rows.rows import BlockMap
-from gaussguru._rows.streams import DRAWN_BYTES, Blocks, LocalParts, Part, check_part_weights, parsed
+from gaussguru._rows.streams import DRAWN_BYTES, Blocks, LocalParts, Part, check_part_weights
 from gaussguru._rows.threads import Pool, n_threads
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array, Index
@@ -195,7 +195,6 @@ def _rows_of_part(part: Part, wanted: list[Any], classes: NDArray[Any]) -> tuple
     index = np.sort(np.concatenate([np.flatnonzero(used & (labels == label))[places] for label, places in pairs]))
     if not len(index):
         return None
-    part = parsed(part)  # before rows are taken of errors
     return tuple(None if field is None else take_rows(field, index) for field in part[:4])
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
-from gaussguru._rows.streams import Part, parsed
+from gaussguru._rows.streams import Part
 from gaussguru._utils.frames import take_rows
 from gaussguru.sources.arrays import row_slices
 from gaussguru.sources.base import Derived, Fields, needed
@@ -46,17 +46,16 @@ class SplitSource(Derived):
 
     def delayed(self, fields: Fields, names: Sequence[str] | None = None) -> list[Any]:
         """Return every piece as a task that has not been run."""
-        dask = needed("dask", "a collection of Dask", "dask")
-        check, cut = (dask.delayed(function, pure=False) for function in (parsed, cut_rows))
+        cut = needed("dask", "a collection of Dask", "dask").delayed(cut_rows, pure=False)
         return [
             cut(part, where)
-            for part, n in zip(map(check, self.source.delayed(fields, names)), self.source.part_rows(fields, names), strict=True)
+            for part, n in zip(self.source.delayed(fields, names), self.source.part_rows(fields, names), strict=True)
             for where in row_slices(n, self.rows)
         ]
 
 
 def cut_rows(part: Part, where: slice) -> Part:
-    """Return some rows of a part, whose error bars are parsed."""
+    """Return some rows of a part."""
     X, y, weight, X_err = (None if field is None else take_rows(field, where) for field in part[:4])
     return Part(X, y, weight, X_err, part.number)
 
@@ -76,7 +75,7 @@ class _Recent:
                 self._held.popitem(last=False)
         with part_lock:
             if not part:
-                part.append(parsed(read()))
+                part.append(read())
             return part[0]
 
 
@@ -85,6 +84,6 @@ def _piece_of(recent: _Recent, number: int, read: Callable[[], Part], where: sli
 
 
 def _pieces(parts: Callable[[], Iterable[Part]], rows: int) -> Iterator[Part]:
-    for part in map(parsed, parts()):
+    for part in parts():
         for where in row_slices(part.X.shape[0], rows):
             yield cut_rows(part, where)
