@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+# Packages in whose code a warning helps nobody: this one, and those that call it.
+CALLERS = ("gaussguru.", "sklearn.", "joblib.")
 # Below, quotients of slacks and noise overflow.
 LEAST_SIGMA = 1e-290
 
@@ -95,8 +97,8 @@ def check_kind(estimator: Any, *kinds: type) -> None:
 
 
 def outside() -> int:
-    """Return how many frames up from the caller of this function the first one outside the package is."""
+    """Return how many frames up from the caller the first one outside of this package, and of what calls it, is."""
     level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("gaussguru."):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(CALLERS):
         level, frame = level + 1, frame.f_back
     return level
