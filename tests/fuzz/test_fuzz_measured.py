@@ -36,6 +36,12 @@ FOUND = {
     "a first factor that rounding chose": Problem(
         seed=2036254189, d=3, classes=4, data="constant", errors="wide", estimator="rank",
     ),
+    "a median that did not count weights": Problem(
+        seed=855707068, n=50, data="correlated", errors="wide", estimator="population", promise="integer weights",
+    ),
+    "a variance that EM brings near 0 for ever": Problem(
+        seed=2124245392, n=80, d=5, classes=3, data="constant", errors="low rank", weights="random", promise="rows",
+    ),
     "the square of a sum of four features": Problem(
         seed=1199250796, n=50, d=4, classes=3, data="constant", estimator="curved", promise="transforms",
     ),

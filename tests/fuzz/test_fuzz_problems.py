@@ -87,6 +87,10 @@ FOUND = {
         seed=104706386, n=40, d=12, data="integers", scale=1e-100, weights="ratios", estimator="cv",
         errors="missing samples",
     ),
+    "samples that a rounded kernel matrix does not tell apart": Problem(
+        seed=2062126097, n=2, d=2, data="same rows", form="csr-float32", estimator="kernel", solver="sgd2", sigma=0.25,
+        kernel="cosine",
+    ),
     "factors with more columns than features": Problem(
         seed=1826233181, n=15, d=20, classes=3, data="equal means", weights="random", noise="exact features",
         loss="logistic", sigma=0.0, errors="missing low rank", kernel="poly",

@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gaussguru import AdversarialSVC, ErrorBarClassifier, GuruClassifier, KernelGuruClassifier
+from gaussguru import AdversarialSVC, CollapseWarning, ErrorBarClassifier, GuruClassifier, KernelGuruClassifier
 from gaussguru._measured.calibrated import margin_and_spread, score_moments
 from gaussguru._measured.link import Margins
 from gaussguru.calibration import CalibratedWithErrorsCV
@@ -354,6 +354,19 @@ def test_a_class_of_one_sample_is_told_where_the_user_is(model):
     ) as caught:
         model.fit(X, y, X_err=np.full(X.shape, 0.1))
     assert "fewer folds" not in str(caught[0].message)
+    assert [Path(warning.filename).name for warning in caught] == ["test_calibration.py"] * len(caught)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [CalibratedWithErrorsCV(GuruClassifier(9.0), cv=2), make_pipeline("passthrough", GuruClassifier(9.0))],
+    ids=["folds", "pipeline"],
+)
+def test_a_warning_of_a_fit_that_scikit_learn_calls_is_told_where_the_user_is(model):
+    rng = np.random.default_rng(0)
+    y = np.arange(60) < 20
+    with pytest.warns(CollapseWarning) as caught:
+        model.fit(Measured(rng.standard_normal((60, 2)), np.full((60, 2), 0.1)), y)
     assert [Path(warning.filename).name for warning in caught] == ["test_calibration.py"] * len(caught)
 
 

@@ -141,3 +141,16 @@ def test_a_pipeline_of_posteriors():
     one.fit(X, y, weights, err)
     other.fit(X[kept], y[kept], weights[kept], err[kept])
     np.testing.assert_allclose(one.predict_proba(X, err), other.predict_proba(X, err), atol=1e-7)
+
+
+def test_the_unit_of_a_feature_counts_weights():
+    """Values of large errors are left out: the errors that half of the weight has decide which these are."""
+    rng = np.random.default_rng(3)
+    err = np.concatenate([np.full(20, 1e-3), np.full(30, 30.0)])[:, np.newaxis]
+    X = rng.normal(size=(50, 1)) * np.maximum(1e-3, err)
+    weights = np.where(np.arange(50) < 20, 3.0, 1.0)
+    often = np.repeat(np.arange(50), weights.astype(int))
+    one = Deconvolve(ridge=0.1).fit(X, X_err=err, sample_weight=weights)
+    other = Deconvolve(ridge=0.1).fit(X[often], X_err=err[often])
+    np.testing.assert_allclose(one.spreads_, other.spreads_, rtol=1e-12)
+    np.testing.assert_allclose(one.covariances_, other.covariances_, rtol=0.05)

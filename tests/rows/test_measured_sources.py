@@ -1,7 +1,9 @@
 """Populations, calibrations and classifiers of error bars on samples that are read in parts: as in memory."""
 
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
@@ -11,7 +13,7 @@ from gaussguru._measured.candidates import linear_families
 from gaussguru._measured.probit import ProbitWithErrors
 from gaussguru._rows.streams import Part
 from gaussguru.calibration import CalibratedWithErrorsCV
-from gaussguru.errors import Limits, LowRank
+from gaussguru.errors import Asymmetric, Limits, LowRank, Measured
 from gaussguru.population import Deconvolve
 from gaussguru.sources import Arrays, Stream, Table, reading
 from gaussguru.sources.base import Fields, Mapped
@@ -359,3 +361,137 @@ def test_errors_name_the_bad_argument_or_partition(few, change):
     with pytest.raises(ValueError, match=message):
         model.fit(source, X_err=errors, sample_weight=weight)
     assert model.__dict__ == before
+
+
+# --- one parser: errors of parts are those of arrays --------------------------------------------------------------
+
+
+FITTED_TO_PARTS = {
+    "GuruClassifier": lambda: GuruClassifier(0.5, tol=1e-10),
+    "Deconvolve": lambda: Deconvolve(**TIGHT),
+    "ErrorBarClassifier": lambda: ErrorBarClassifier(model="linear", cv=2),
+    "CalibratedWithErrorsCV": lambda: CalibratedWithErrorsCV(GuruClassifier(0.5, tol=1e-10), cv=2),
+}
+every_model_of_parts = pytest.mark.parametrize("model", FITTED_TO_PARTS.values(), ids=FITTED_TO_PARTS)
+
+
+def answers_of(model, X, errors):
+    return model.covariances_ if isinstance(model, Deconvolve) else model.predict_proba(X, X_err=errors)
+
+
+def forms_in_parts(X, errors):
+    """Return values and errors that have another form in some parts of 30 samples after they were parsed."""
+    some = np.zeros(X.shape, dtype=bool)
+    some[5, 1] = some[17, 2] = True
+    gaps, std = np.where(some, np.nan, X), np.where(np.arange(len(X))[:, np.newaxis] < 30, errors, 0.0)
+    return {
+        "masked": (X, np.ma.array(errors, mask=some)),
+        "masked everywhere": (np.ma.array(X, mask=some), np.ma.array(errors, mask=some)),
+        "sparse": (gaps, sp.csr_array(errors)),
+        "sparse, infinite": (X, sp.csr_array(np.where(some, np.inf, errors))),
+        "a sample": (gaps, errors[:, 0]),
+        "low rank": (X, LowRank(0.5 * errors[:, :, np.newaxis], std)),
+        "low rank, gaps": (gaps, LowRank(errors[:, :, np.newaxis])),
+        "one number": (gaps, 0.3),
+        "two sides": (gaps, Asymmetric(errors, 2 * errors)),
+    }
+
+
+@pytest.mark.parametrize("form", forms_in_parts(np.zeros((30, 3)), np.zeros((30, 3))))
+@every_model_of_parts
+def test_errors_of_parts_are_parsed_before_rows_are_taken(model, form):
+    X, errors, y, _ = measured(90)
+    X, errors = forms_in_parts(X, errors)[form]
+    one, other = model().fit(X, y, X_err=errors), model().fit(Arrays(X, rows=30), y, X_err=errors)
+    np.testing.assert_allclose(answers_of(other, X, errors), answers_of(one, X, errors), atol=1e-5)
+
+
+def thirds(*fields):
+    """Return a stream of three blocks of 30 samples, of arrays and frames; None stays None."""
+    return Stream(
+        lambda: (
+            tuple(None if field is None else field[first : first + 30] for field in fields) for first in (0, 30, 60)
+        )
+    )
+
+
+@every_model_of_parts
+def test_blocks_of_frames_and_of_samples_with_errors(model):
+    X, errors, y, _ = measured(90)
+    frame, table = (pd.DataFrame(values, columns=list("abc")) for values in (X, errors))
+    expected = answers_of(model().fit(X, y, X_err=errors), X, errors)
+    for source in (thirds(frame, y, None, table), thirds(Measured(X, errors), y), thirds(frame, y, None, errors)):
+        np.testing.assert_allclose(answers_of(model().fit(source, None), X, errors), expected, atol=1e-5)
+    with pytest.raises(ValueError, match="partition 0: X_err must have the columns of X, in the same order; got 'c'"):
+        model().fit(thirds(frame, y, None, table[["c", "a", "b"]]), None)
+    with pytest.raises(ValueError, match=r"X_err must have the columns of X; it has names.*and X has none"):
+        model().fit(Arrays(X, rows=30), y, X_err=table)
+
+
+@every_model_of_parts
+def test_blocks_that_are_not_alike_are_refused(model):
+    X, errors, y, weight = measured(90)
+    full = np.einsum("ij,jk->ijk", errors**2, np.eye(3))
+
+    def mixed(first, others):
+        parts = [(X[k : k + 30], y[k : k + 30], *(first if k == 0 else others)) for k in (0, 30, 60)]
+        return Stream(lambda: iter(parts))
+
+    for first, others in (((), (None, errors[:30])), ((None, errors[:30]), ()), ((), (weight[:30],))):
+        with pytest.raises(ValueError, match="all blocks must have the same fields; got X, y"):
+            model().fit(mixed(first, others), None)
+    with pytest.raises(ValueError, match="X_err must be of one form in all partitions"):
+        model().fit(mixed((None, full[:30]), (None, errors[:30])), None)
+    with pytest.raises(ValueError, match=r"partition 0: X_err must hold standard deviations.*got shape \(90, 3\)"):
+        model().fit(mixed((None, errors), (None, errors)), None)
+    few = LowRank(errors[:30, :, np.newaxis]), LowRank(np.ones((30, 3, 2)))
+    with pytest.raises(
+        ValueError, match=r"same fields; got X, y, X_err \(1 factors\) before block 1, .* \(2 factors\)"
+    ):
+        model().fit(mixed((None, few[0]), (None, few[1])), None)
+
+
+def test_posteriors_of_errors_that_are_too_long():
+    X, errors, y, _ = measured(90)
+    population = Deconvolve().fit(X, X_err=errors)
+    source = Stream(lambda: ((X[k : k + 30], y[k : k + 30], None, errors[:45]) for k in (0, 30, 60)))
+    with pytest.raises(ValueError, match=r"X_err must hold standard deviations.*got shape \(45, 3\)"):
+        GuruClassifier(0.5).fit(population.transform(source), None)
+
+
+@every_model_of_parts
+def test_errors_of_a_table_are_columns_or_one_number(model, tmp_path):
+    X, errors, y, weight = measured(90)
+    names, table = ["x0", "x1", "x2"], tabled(X, errors, y, weight, tmp_path / "table.parquet")
+    plain = Table(table.data, columns=names)
+    for wrong in (errors, pd.DataFrame(errors, columns=names), Limits(errors, np.zeros_like(errors))):
+        with pytest.raises(TypeError, match="X_err must be names of columns of the table, a convention of names, or"):
+            model().fit(plain, "kind", X_err=wrong)
+    with pytest.raises(ValueError, match=r"in the order of the features.*got 'x2_err' for 'x0', .* errors of 'x2'"):
+        model().fit(plain, "kind", X_err=["x2_err", "x0_err", "x1_err"])
+    frame = pd.DataFrame(X, columns=names)
+    for cache in (None, tmp_path / "cache"):
+        one = model().fit(Table(table.data, columns=names, cache=cache), "kind", X_err=0.3)
+        other = model().fit(frame, np.array(["no", "yes"])[y], X_err=0.3)
+        np.testing.assert_allclose(answers_of(one, frame, 0.3), answers_of(other, frame, 0.3), atol=1e-5)
+        if not isinstance(one, Deconvolve):
+            found = one.predict_proba(plain, X_err=0)
+            np.testing.assert_allclose(found, one.predict_proba(frame, X_err=0), atol=1e-12)
+
+
+@every_model_of_parts
+def test_errors_of_frames_of_dask_are_found_by_name(model):
+    dask = pytest.importorskip("dask")
+    frames = pytest.importorskip("dask.dataframe")
+    X, errors, y, _ = measured(90)
+    frame, table = (pd.DataFrame(values, columns=list("abc")) for values in (X, errors))
+    with dask.config.set(scheduler="synchronous"):
+        parts, labels, bars = (frames.from_pandas(each, npartitions=3) for each in (frame, pd.Series(y), table))
+        expected = answers_of(model().fit(frame, y, X_err=table), frame, table)
+        found = model().fit(parts, labels, X_err=bars[["c", "a", "b"]])
+        np.testing.assert_allclose(answers_of(found, frame, table), expected, atol=1e-5)
+        if not isinstance(found, Deconvolve):
+            again = found.predict_proba(parts[["b", "c", "a"]], X_err=bars[["c", "a", "b"]]).compute()
+            np.testing.assert_allclose(again, found.predict_proba(frame, X_err=table), atol=1e-12)
+        with pytest.raises(ValueError, match=r"X_err must have the columns of X, \['a', 'b', 'c'\]; got \['a_err'"):
+            model().fit(parts, labels, X_err=bars.rename(columns={name: f"{name}_err" for name in "abc"}))

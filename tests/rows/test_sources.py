@@ -17,6 +17,7 @@ from gaussguru import CollapseWarning, ErrorBarClassifier, GuruClassifier, GuruC
 from gaussguru._rows import streams
 from gaussguru._rows.rows import Rows
 from gaussguru.calibration import CalibratedWithErrorsCV
+from gaussguru.errors import Limits, LowRank
 from gaussguru.losses import LOSSES
 from gaussguru.population import Deconvolve
 from gaussguru.sources import Arrays, Stream, Table, save_predictions, subsample
@@ -319,6 +320,33 @@ def test_stream_that_changes_between_passes(how, kind, later):
     assert not hasattr(model, "coef_")
 
 
+@pytest.mark.parametrize("model", [Deconvolve, lambda: GuruClassifier(0.3)], ids=["population", "guru"])
+@pytest.mark.parametrize("form", ["sample", "values", "covariances", "low rank", "sparse", "limits"])
+def test_stream_whose_errors_change_between_passes(form, model):
+    X, y = samples(n=1000, d=3)
+    made = {
+        "sample": lambda err: err[:, 0],
+        "values": np.asarray,
+        "covariances": lambda err: np.einsum("ij,jk->ijk", err**2, np.eye(3)),
+        "low rank": lambda err: LowRank(err[:, :, np.newaxis]),
+        "sparse": sp.csr_array,
+        "limits": lambda err: Limits(err, np.zeros(err.shape)),
+    }[form]
+    passes = itertools.count(1)
+
+    def given():
+        later = next(passes) > 1
+        for k in range(0, 1000, 100):
+            yield X[k : k + 100], y[k : k + 100], None, made(np.full((100, 3), 0.2 if later and k == 200 else 0.1))
+
+    if form == "limits" and isinstance(model(), GuruClassifier):
+        with pytest.raises(ValueError, match="limits, which say nothing without a population"):
+            model().fit(Stream(given), None)
+        return
+    with pytest.raises(ValueError, match="X changed while it was read: partition 2 had other errors than now"):
+        model().fit(Stream(given), None)
+
+
 OTHERS = {
     "search": lambda: GuruClassifierCV([0.1, 0.3], cv=2),
     "population": Deconvolve,
@@ -370,17 +398,17 @@ def rewritten(path, how, mtime):
 
 
 @pytest.mark.parametrize("how", ["truncated", "grown", "rewritten", "removed"])
-@pytest.mark.parametrize("kind", ["npy", "memmap", "labels", "parquet", "csv", "dataset", "cache"])
+@pytest.mark.parametrize("kind", ["npy", "memmap", "labels", "errors", "parquet", "csv", "dataset", "cache"])
 def test_files_that_change_between_passes(tmp_path, monkeypatch, kind, how):
     X, y = samples(n=2000, d=3)
-    path = tmp_path / (
-        "all.npy" if kind in ("npy", "memmap", "labels") else "all.csv" if kind == "csv" else "all.parquet"
-    )
-    labels, target = y, path
-    if kind in ("npy", "memmap", "labels"):
-        np.save(path, y if kind == "labels" else X)
+    of_arrays = kind in ("npy", "memmap", "labels", "errors")
+    path = tmp_path / ("all.npy" if of_arrays else "all.csv" if kind == "csv" else "all.parquet")
+    labels, errors, target = y, None, path
+    if of_arrays:
+        np.save(path, {"labels": y, "errors": np.random.default_rng(2).uniform(0.1, 0.2, X.shape)}.get(kind, X))
         source = Arrays(path if kind == "npy" else np.load(path, mmap_mode="r") if kind == "memmap" else X, rows=500)
         labels = np.load(path, mmap_mode="r") if kind == "labels" else y
+        errors = np.load(path, mmap_mode="r") if kind == "errors" else None
     else:
         table = pa.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": y})
         if kind == "csv":
@@ -403,15 +431,15 @@ def test_files_that_change_between_passes(tmp_path, monkeypatch, kind, how):
 
     monkeypatch.setattr(streams.LocalParts, "surveyed", surveyed)
     # What a process that has a file open reads of it does not change when it is removed.
-    kept = how == "removed" and kind in ("npy", "memmap", "labels", "cache")
+    kept = how == "removed" and (of_arrays or kind == "cache")
     model = GuruClassifier(0.01)
     if kept:
-        model.fit(source, labels)
+        model.fit(source, labels, X_err=errors)
     else:
         with pytest.raises(
             (ValueError, FileNotFoundError), match=f"X changed while it was read: .*{target.name} was written"
         ):
-            model.fit(source, labels)
+            model.fit(source, labels, X_err=errors)
     assert done
 
 

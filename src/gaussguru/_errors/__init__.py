@@ -31,6 +31,7 @@ from gaussguru._errors.parse import (
     put_errors,
     scaled,
     split_uncertainties,
+    stacked_errors,
     with_units,
 )
 from gaussguru._errors.samples import PLAIN_ONLY, Measured, MeasuredNumber, measured, split_errors
@@ -75,6 +76,7 @@ __all__ = [
     "scaled",
     "split_errors",
     "split_uncertainties",
+    "stacked_errors",
     "standard_deviations",
     "units_of",
     "unmeasured",

@@ -14,7 +14,7 @@ with the number of samples and features of X, no NaN, no negative numbers, and c
 positive semidefinite. Rows are taken, errors scaled and missing values filled in only after this step.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -170,6 +170,32 @@ def finite(errors: Any) -> Any:
     if isinstance(errors, LowRank):
         return LowRank(errors.factors, None if errors.std is None else finite(errors.std))
     return errors if sp.issparse(errors) else np.where(np.isinf(errors), 0.0, errors)
+
+
+def stacked_errors(parts: Sequence[Any]) -> Any:
+    """Return parsed error bars of several arrays as one, or None without any.
+
+    Missing values make error bars dense, one for each value: those of some arrays may have such a form, of others not.
+    """
+    first = parts[0]
+    if first is None:
+        return None
+    if len({type(part) if isinstance(part, Limits | LowRank) else part.ndim > 2 for part in parts}) > 1:
+        forms = "standard deviations, covariances, LowRank or Limits"
+        raise ValueError(f"X_err must be of one form in all partitions: {forms}")
+    if isinstance(first, Limits):
+        return Limits(np.concatenate([part.err for part in parts]), np.concatenate([part.limits for part in parts]))
+    if isinstance(first, LowRank):
+        std = [np.zeros(part.factors.shape[:2]) if part.std is None else part.std for part in parts]
+        has_std = any(part.std is not None for part in parts)
+        return LowRank(np.concatenate([part.factors for part in parts]), np.concatenate(std) if has_std else None)
+    if all(map(sp.issparse, parts)):
+        return sp.vstack(parts, format="csr")
+    dense = [part.toarray() if sp.issparse(part) else part for part in parts]
+    width = max((part.shape[1] for part in dense if part.ndim == 2), default=0)
+    if width:
+        dense = [part if part.ndim == 2 else np.repeat(part[:, np.newaxis], width, axis=1) for part in dense]
+    return np.concatenate(dense)
 
 
 def columns_of_errors(errors: Any, columns: Index) -> Any:

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru._errors import Errors, Population, check_errors, has_unmeasured, unmeasured
+from gaussguru._errors import Errors, Population, check_errors, has_unmeasured, stacked_errors, unmeasured
 from gaussguru._guru.pose import FEW, Objective, Posed, centre, pose_rows, unit_of
 from gaussguru._guru.problems.smoothing import RARE
 from gaussguru._guru.solvers.policy import DEFAULT
@@ -36,7 +36,6 @@ from gaussguru._rows.streams import (
     in_partition,
     in_units,
     joined,
-    parsed,
     survey,
 )
 from gaussguru._rows.validation import Samples, check_classes, check_label_kind, class_factors
@@ -56,7 +55,7 @@ HEADS = 8
 def head_of(part: Part, n_rows: int) -> Part:
     """Return about ``n_rows`` rows of a part, evenly spaced."""
     every = slice(None, None, max(1, part.X.shape[0] // n_rows))
-    X, y, _, X_err = (None if field is None else field[every] for field in part[:4])
+    X, y, _, X_err = (None if field is None else take_rows(field, every) for field in part[:4])
     return Part(X, y, None, X_err, part.number)
 
 
@@ -162,8 +161,8 @@ def surveyed(
     check_label_kind(overview.classes)
     check_classes(overview.classes, overview.totals.tolist())
     drawn = joined(draws_of_parts, overview) if draws else None
-    measured = heads[0].X_err is not None
-    return Streamed(ready, kept, overview, units, n_features, measured, mapped, population, n_passes, drawn)
+    has_errors = heads[0].X_err is not None
+    return Streamed(ready, kept, overview, units, n_features, has_errors, mapped, population, n_passes, drawn)
 
 
 def _drawn(n_rows: int, n_columns: int, n_classes: int, n_parts: int | None) -> float:
@@ -199,7 +198,7 @@ def _checked(part: Part, n_features: int, sparse: bool, exact: bool) -> Part:
     check_part_weights(part)
     if part.X_err is None and exact:
         return part._replace(X_err=np.zeros(n))
-    return parsed(part)
+    return part
 
 
 # --- values not measured ------------------------------------------------------------------------------------
@@ -294,8 +293,8 @@ def _population(parts: Blocks, summaries: list[_PartMoments], about: Array, gaps
     begins = ends - [part.n_used for part in summaries]
     rows_of_parts = [rows[a:b] - begin for a, b, begin in zip([0, *cuts[:-1]], cuts, begins, strict=True)]
     samples = [sample for sample in parts.collected(_taken, rows_of_parts) if sample is not None]
-    X, X_err, weight = (stacked(each) for each in zip(*samples, strict=True))
-    return with_covariance(marginal, X.astype(np.float64), X_err, weight, gaps=gaps)
+    X, X_err, weight = zip(*samples, strict=True)
+    return with_covariance(marginal, stacked(X).astype(np.float64), stacked_errors(X_err), stacked(weight), gaps=gaps)
 
 
 def _taken(part: Part, rows: Index) -> tuple[Any, Any, Any] | None:
@@ -304,10 +303,7 @@ def _taken(part: Part, rows: Index) -> tuple[Any, Any, Any] | None:
         return None
     if part.weight is not None:
         rows = np.flatnonzero(part.weight)[rows]
-    errors = part.X_err
-    if np.ndim(errors) == 1 and not hasattr(errors, "factors"):  # as wide as those of parts with gaps
-        errors = np.repeat(errors[:, np.newaxis], part.X.shape[1], axis=1)
-    return part.X[rows], take_rows(errors, rows), None if part.weight is None else part.weight[rows]
+    return part.X[rows], take_rows(part.X_err, rows), None if part.weight is None else part.weight[rows]
 
 
 def _filled(part: Part, population: Population, correlated: bool) -> Part:

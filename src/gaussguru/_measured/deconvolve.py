@@ -580,7 +580,7 @@ def _informative(rows: Readings, weight: Array | None) -> _InformativeReadings:
             raise ValueError(f"feature {j} was measured for no sample: leave it out")
         # The half with smaller errors, as others may be anywhere; all values if that half is constant. That half is
         # never left out.
-        for chosen in (measured & (noise[:, j] <= np.median(noise[measured, j])), measured):
+        for chosen in (measured & (noise[:, j] <= _median(noise[measured, j], s[measured])), measured):
             mean, spread = _mean_and_spread(values[chosen, j], s[chosen])
             if not is_flat(mean, spread):
                 limits[j] = max(10.0 * spread, float(np.sqrt(noise[chosen, j].max())))
@@ -592,6 +592,13 @@ def _informative(rows: Readings, weight: Array | None) -> _InformativeReadings:
         measured = known[:, j]
         means[j], spreads[j] = _mean_and_spread(values[measured, j], s[measured])
     return _InformativeReadings(rows, gaps, lengths(means, spreads, noise_range(rows)[2]), means, limits)
+
+
+def _median(values: Array, weight: Array) -> float:
+    """Return the least value that half of the weight does not exceed."""
+    order = np.argsort(values)
+    below = np.cumsum(weight[order])
+    return float(values[order[np.searchsorted(below, 0.5 * below[-1])]])
 
 
 def _mean_and_spread(values: Array, weight: Array) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gaussguru._populations.em import EmState, Sample
 from gaussguru._populations.readings import Readings, read
-from gaussguru._rows.streams import Blocks, Part, check_part_weights, in_partition, parsed
+from gaussguru._rows.streams import Blocks, Part, check_part_weights, in_partition
 from gaussguru._utils.linalg import Array
 from gaussguru._utils.moments import FeatureMoments
 
@@ -137,7 +137,6 @@ def _read(part: Part, limits: Array, units: Array) -> Item:
         )
     if not part.X.shape[0]:
         return Readings(part.X, np.zeros(part.X.shape)), None, np.zeros(part.X.shape[1], dtype=bool)
-    part = parsed(part)
     with in_partition(part.number):
         rows = read(part.X, part.X_err)
     weight = part.weight

@@ -29,7 +29,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
-from gaussguru._errors import Errors, check_errors, split_errors
+from gaussguru._errors import Errors, Limits, LowRank, check_errors
 from gaussguru._rows.draws import draw_by_class, reweighted
 from gaussguru._rows.rows import (
     Block,
@@ -82,21 +82,21 @@ def check_part_weights(part: Part) -> None:
 
 
 class Fingerprint(NamedTuple):
-    """Check sums that identify a part in later passes: of labels, weights, and the first and last row of X."""
+    """Check sums that identify a part in later passes: labels, weights, and the first and last row of X and X_err."""
 
     rows: int
     features: int
     values: tuple[int, ...]
+    errors: tuple[int, ...]
     labels: int
     weights: int
 
     @classmethod
     def of(cls, part: Part) -> "Fingerprint":
         """Return the check sums of a part."""
-        X = part.X
-        arrays = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
-        ends = [_digest(values[where]) for values in arrays for where in (slice(1), slice(-1, None))]
-        return cls(X.shape[0], X.shape[1], tuple(ends), _digest(part.y), _digest(part.weight))
+        rows, features = part.X.shape
+        values, errors = (tuple(_ends(field)) for field in (part.X, part.X_err))
+        return cls(rows, features, values, errors, _digest(part.y), _digest(part.weight))
 
     def check(self, now: "Fingerprint", number: int) -> None:
         """Raise if a part differs from an earlier pass."""
@@ -152,7 +152,18 @@ def changed(how: str) -> ValueError:
     return ValueError(f"X changed while it was read: {how}; every pass must read the same samples")
 
 
-def _digest(values: Numbers | None) -> int:
+def _ends(field: Any) -> Iterator[int]:
+    """Yield check sums of the first and last rows of the arrays that values or errors consist of."""
+    if sp.issparse(field):
+        arrays = [field.data, field.indices, field.indptr]
+    else:
+        arrays = [*vars(field).values()] if isinstance(field, Limits | LowRank) else [field]
+    for array in arrays:
+        for where in (slice(1), slice(-1, None)):
+            yield _digest(None if array is None else array[where])
+
+
+def _digest(values: Any) -> int:
     """Return a check sum of an array, 0 for None."""
     if values is None:
         return 0
@@ -447,15 +458,6 @@ class Surveyed(NamedTuple):
     sums: Array
     squares: Array
     errors: Errors | None
-
-
-def parsed(part: Part) -> Part:
-    """Return a part with parsed error bars; errors name the partition."""
-    if part.X_err is None or not part.X.shape[0]:
-        return part
-    with in_partition(part.number):
-        X, X_err = split_errors(part.X, part.X_err)
-    return part._replace(X=X, X_err=X_err)
 
 
 @contextmanager

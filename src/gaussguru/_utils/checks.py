@@ -93,8 +93,9 @@ def check_kind(estimator: BaseEstimator, *kinds: type) -> None:
 
 
 def outside() -> int:
-    """Return how many frames up from the caller of this function the first one outside the package is."""
+    """Return how many frames up from the caller the first one is that is outside of this package and its callers."""
+    callers = ("gaussguru.", "sklearn.", "joblib.")
     level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("gaussguru."):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(callers):
         level, frame = level + 1, frame.f_back
     return level

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from sklearn.utils import check_array
 
+from gaussguru._errors import Measured, split_errors
 from gaussguru._rows.rows import canonical
-from gaussguru._rows.streams import Part
+from gaussguru._rows.streams import Part, in_partition
 from gaussguru._utils.frames import check_unmasked, unmasked
 from gaussguru._utils.linalg import Numbers
 
@@ -175,7 +176,10 @@ def needed(module: str, purpose: str, extra: str) -> Any:
 
 
 def as_part(X: Any, number: int, y: object = None, weight: object = None, X_err: object = None) -> Part:
-    """Return samples as a part: values dense or CSR, float32 or float64; raise if lengths differ."""
+    """Return samples as a part: values dense or CSR, float32 or float64, errors parsed; raise if lengths differ."""
+    if isinstance(X, Measured) or (X_err is not None and np.shape(X)[0]):
+        with in_partition(number):
+            X, X_err = split_errors(X, X_err)
     try:
         X = check_array(
             unmasked(X, "X"), accept_sparse="csr", dtype=[np.float64, np.float32], order="C", ensure_all_finite=False,

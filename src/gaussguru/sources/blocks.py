@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from gaussguru._errors import LowRank
 from gaussguru._rows.streams import Part, PartRegister, register_of
 from gaussguru.sources.base import Fields, Source, as_part
 
@@ -48,10 +49,25 @@ class Stream(Source):
 
 
 def _streamed(blocks: Callable[[], Iterable[Any]], register: PartRegister) -> Iterable[Part]:
-    number = -1
+    number, before = -1, None
     for number, block in enumerate(blocks()):
         given = block if isinstance(block, tuple) else (block,)
         if not 1 <= len(given) <= 4:
             raise ValueError(f"a block must be X or a tuple of X, y, sample_weight and X_err; got {len(given)} things")
-        yield register.checked(as_part(given[0], number, *given[1:]), number)
+        part = as_part(given[0], number, *given[1:])
+        if part.X.shape[0]:
+            now = _fields(part)
+            if before not in (None, now):
+                raise ValueError(
+                    f"all blocks must have the same fields; got {before} before block {number}, {now} in it"
+                )
+            before = now
+        yield register.checked(part, number)
     register.ended(number + 1)
+
+
+def _fields(part: Part) -> str:
+    """Return the fields of a part, in words."""
+    kind = f"X_err ({part.X_err.factors.shape[2]} factors)" if isinstance(part.X_err, LowRank) else "X_err"
+    fields = zip(("X", "y", "sample_weight", kind), part[:4], strict=True)
+    return ", ".join(name for name, field in fields if field is not None)

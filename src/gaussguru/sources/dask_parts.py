@@ -114,17 +114,20 @@ def _one_frame(frame: Any, fields: Fields, chosen: Sequence[str] | None) -> tupl
         if hasattr(named[name], "to_frame") and hasattr(named[name], "to_delayed"):
             new[f"__guru_{name}"] = named[name]
             named[name] = f"__guru_{name}"
-    errors = named["X_err"]
-    if hasattr(errors, "columns") and hasattr(errors, "to_delayed"):
-        columns = {f"__guru_error_{j}": errors[name] for j, name in enumerate(errors.columns)}
-        new |= columns
-        named["X_err"] = list(columns)
-    if not new:
+    errors = fields.X_err
+    has_table = hasattr(errors, "columns") and hasattr(errors, "to_delayed")
+    if not new and not has_table:
         return frame, fields, chosen
     taken = {name for name in named.values() if isinstance(name, str)}
     if chosen is None:
-        chosen = layout_of([str(name) for name in frame.columns], Fields(X_err=fields.X_err), None).features
+        chosen = layout_of([str(name) for name in frame.columns], Fields(X_err=errors), None).features
         chosen = [name for name in chosen if name not in taken]
+    if has_table:
+        known = [str(name) for name in errors.columns]
+        if sorted(known) != sorted(chosen):
+            raise ValueError(f"X_err must have the columns of X, {list(chosen)!r}; got {known!r}")
+        new |= {f"__guru_error_{name}": errors[name] for name in chosen}  # by name, as the features
+        named["X_err"] = [f"__guru_error_{name}" for name in chosen]
     return frame.assign(**new), Fields(**named), chosen
 
 

@@ -66,6 +66,13 @@ def _by_columns(given: Sequence[str], known: list[str], features: Sequence[str] 
     values = list(features or [name for name in known if name not in given])
     if len(given) != len(values):
         raise ValueError(f"X_err must name a column for each of {len(values)} features; got {len(given)}")
+    meant = {column: name for name, bar in column_roles(known).errors.items() for column in bar.columns}
+    for name, column in zip(values, given, strict=True):
+        if (other := meant.get(column, name)) != name and other in values:
+            raise ValueError(
+                f"X_err must name columns of errors in the order of the features, {values!r}; got {column!r} for "
+                f"{name!r}, which is named as the errors of {other!r}"
+            )
     return Columns(values, {name: Bar("sigma", [column]) for name, column in zip(values, given, strict=True)})
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from gaussguru._errors import stacked_errors
 from gaussguru._rows.cluster import Cluster, Session, find_client
 from gaussguru._rows.draws import draw_evenly
 from gaussguru._rows.rows import BlockMap
@@ -143,7 +144,9 @@ def drawn(parts: Blocks, n_samples: int | None = None, random_state: int = 0) ->
     wanted = min(n_samples or min(MOST_DRAWN, int(DRAWN_BYTES * n / max(1, n_bytes))), n)
     places, shares = _drawn_places(table, wanted, np.random.default_rng(random_state), RARE)
     rows = [part for part in parts.collected(_rows_of_part, places, classes=classes) if part is not None]
-    values, labels, weights, errors = (stacked(arrays) for arrays in zip(*rows, strict=True))
+    *arrays, errors_of_parts = zip(*rows, strict=True)
+    values, labels, weights = map(stacked, arrays)
+    errors = stacked_errors(errors_of_parts)
     if labels is not None:
         factors = shares.min() / shares  # below 1 for classes that were drawn more often
         if np.any(factors < 1):
@@ -188,13 +191,13 @@ def _rows_of_part(part: Part, wanted: list[Any], classes: Labels) -> tuple[Any, 
 
 
 def stacked(parts: Sequence[Any]) -> Any:
-    """Return the arrays, sparse matrices or error bars of parts as one."""
+    """Return the arrays, sparse matrices or columns of parts as one."""
     first = parts[0]
     if first is None:
         return None
     if sp.issparse(first):
         return sp.vstack(parts, format="csr")
-    if is_dataclass(first) and not isinstance(first, type):  # error bars of several arrays
+    if is_dataclass(first) and not isinstance(first, type):  # columns of several arrays
         names = [field.name for field in fields_of(first)]
         return type(first)(*(stacked([getattr(part, name) for part in parts]) for name in names))
     return np.concatenate(parts)

@@ -1,6 +1,7 @@
 """Parquet files, and whatever Arrow reads as a data set."""
 
 import glob
+import numbers
 import os
 import shutil
 import tempfile
@@ -90,12 +91,21 @@ class Table(Source):
         for name, field in zip(("y", "sample_weight"), fields, strict=False):
             if field is not None and not isinstance(field, str):
                 raise TypeError(f"{name} must be the name of a column of the table; got {type(field).__name__}")
+        if not (fields.X_err is None or isinstance(fields.X_err, str | list | tuple | numbers.Real)):
+            raise TypeError(
+                "X_err must be names of columns of the table, a convention of names, or one number for all values; got "
+                f"{type(fields.X_err).__name__}"
+            )
         layout = layout_of(schema.names, fields, names or self.columns)
         dtype = _common_dtype(schema, layout)
         if self.cache is not None:
-            return self._cached(layout, dtype).parts(partial(self._batches, layout, dtype))
-        read = partial(_read_groups, self._check_files, layout, dtype, self.filter)
-        return [partial(read, fragment, number) for number, fragment in enumerate(self._fragments(layout))]
+            readers = self._cached(layout, dtype).parts(partial(self._batches, layout, dtype))
+        else:
+            read = partial(_read_groups, self._check_files, layout, dtype, self.filter)
+            readers = [partial(read, fragment, number) for number, fragment in enumerate(self._fragments(layout))]
+        if isinstance(fields.X_err, numbers.Real):
+            return [partial(_with_error, read, float(fields.X_err)) for read in readers]
+        return readers
 
     def _check_files(self, *files: str) -> None:
         """Raise where files are not those that the data set was made of."""
@@ -206,6 +216,11 @@ def _stamps(dataset: Any, files: list[str] | None = None) -> dict[str, tuple[int
     files = getattr(dataset, "files", []) if files is None else files
     known = dataset.filesystem.get_file_info(files) if files else []
     return {info.path: (int(info.size or 0), int(info.mtime_ns or 0)) for info in known}
+
+
+def _with_error(read: Callable[[], Part], error: float) -> Part:
+    part = read()
+    return part._replace(X_err=np.full(part.X.shape[0], error))
 
 
 def _read_groups(
