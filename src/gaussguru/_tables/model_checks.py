@@ -491,9 +491,10 @@ def _error_bars(thing: Value) -> dict[str, Rule]:
 _INPUT: dict[str, Rule] = {"n_features_in_": _count("features")}
 _CLASSIFIER: dict[str, Rule] = {**_INPUT, "classes_": _labels}
 _LINEAR: dict[str, Rule] = {**_CLASSIFIER, "coef_": numbers("sd"), "intercept_": numbers("s")}
-_NOISE = part(Isotropic, Axis, PerFeature, Covariance, type(None))
 _POPULATION = part(Population, type(None))
-_GURU: dict[str, Rule] = {**_LINEAR, "noise_": _NOISE, "population_": _POPULATION}
+_GURU: dict[str, Rule] = {
+    **_LINEAR, "noise_": part(Isotropic, Axis, PerFeature, Covariance, type(None)), "population_": _POPULATION
+}  # fmt: skip
 _FACTOR = real(0.0, 1e70)  # its square times a variance does not overflow
 _CALIBRATION: dict[str, Rule] = {"alpha_": _FACTOR, "beta_": _beta, "kappa_": _FACTOR}
 _SIGMA: dict[str, Rule] = {"sigma": real(0.0)}

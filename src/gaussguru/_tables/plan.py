@@ -150,10 +150,21 @@ class Plan:
         n, errors = len(self.layout.features), {*self.layout.errors, *self.layout.limits}
         parts = [f"{n} feature{'s' * (n != 1)}, {len(errors)} with errors" if n else "features by their indices"]
         groups: dict[str, list[str]] = {}
+        used = {
+            "value",
+            "category",
+            "target",
+            "weight",
+            "group",
+            "error",
+            "limit",
+            "correlation",
+            "replicate",
+            "DOUBTFUL",
+        }
         for column in self.columns:
-            role = column.role
-            if role not in ("value", "category", "target", "weight", "group") and not role.startswith(_USED):
-                groups.setdefault(role, []).append(column.name)
+            if column.role.partition(" ")[0] not in used | {"DOUBTFUL"}:
+                groups.setdefault(column.role, []).append(column.name)
         ignored = []
         for role, names in groups.items():
             shown = ", ".join(_short(name) for name in names[:6]) + (f", ... ({len(names)})" if len(names) > 6 else "")
@@ -194,10 +205,6 @@ class Plan:
             f"{self.name}: {n} column{'s' * (n > 1)} must be named: {'; '.join(shown)}. --as value:COL uses a column "
             f"as a value; to go on without: {given + ' ' if given and len(given) < 350 else ''}{settling}"
         )
-
-
-# How roles begin that the summary does not list as ignored.
-_USED = ("error", "limit", "correlation", "replicate", "DOUBTFUL")
 
 
 def _number_or_word(cell: str) -> float | str:

@@ -49,7 +49,6 @@ CLOSED, QUADRATURE, SAMPLED = 100_000, 1000, 5000
 VALUES = 30_000_000
 # Limits of tables: classes in a confusion matrix, single predictions, features.
 CLASSES, DOUBTFUL, FEATURES = 15, 10, 15
-BY_ERRORS = "the label depends on the errors as well as on the values"
 IN_KERNEL = "the noise of the model, in the space of its kernel"
 
 
@@ -147,6 +146,8 @@ def evaluation_report(
 class _Evaluation:
     """The sections of an evaluation."""
 
+    depends = "the label depends on the errors as well as on the values"
+
     def __init__(self, report: Report, model: Estimator, X: Values, y: Labels, X_err: ErrorBars) -> None:
         self.report = report
         self.model, self.final = model, final_estimator(model)
@@ -172,7 +173,7 @@ class _Evaluation:
             self.no_features = "X holds values that are not finite numbers"
         self.is_linear, why = False, self.no_features
         if self.by_errors:
-            why = BY_ERRORS
+            why = self.depends
         if not why:
             try:
                 under_noise.certified_radius(model, X)
@@ -443,7 +444,7 @@ class _CalibratedEvaluation(_Evaluation):
         if not np.isin(self.y, classes).all():
             raise ValueError(f"y must hold labels among the classes {classes.tolist()!r}")
         self.sizes = error_sizes(self.model, self.samples)
-        self.left_out["Distance to the boundary"] = BY_ERRORS
+        self.left_out["Distance to the boundary"] = self.depends
         if self.X_err is None:
             self.left_out["Error bars"] = "these samples have none"
 
