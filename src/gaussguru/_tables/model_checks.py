@@ -12,18 +12,11 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn import preprocessing
 from sklearn.base import BaseEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import (
-    FunctionTransformer,
-    MaxAbsScaler,
-    MinMaxScaler,
-    QuantileTransformer,
-    RobustScaler,
-    StandardScaler,
-)
 
 from gaussguru._columns.measured import LARGEST
 from gaussguru._errors import Population
@@ -49,8 +42,14 @@ from gaussguru.noise import Axis, Covariance, Isotropic, PerFeature, Shape
 from gaussguru.preprocessing import WithErrors
 from gaussguru.preprocessing.curved import CurvedMap
 
-SCALERS = (StandardScaler, RobustScaler, MinMaxScaler, MaxAbsScaler, QuantileTransformer)
-TRANSFORMERS = (*SCALERS, SimpleImputer, FunctionTransformer, WithErrors, Deconvolve)
+SCALERS = (
+    preprocessing.StandardScaler,
+    preprocessing.RobustScaler,
+    preprocessing.MinMaxScaler,
+    preprocessing.MaxAbsScaler,
+    preprocessing.QuantileTransformer,
+)
+TRANSFORMERS = (*SCALERS, SimpleImputer, preprocessing.FunctionTransformer, WithErrors, Deconvolve)
 # Classifiers that may be inside others.
 INNER = (
     GuruClassifier, GuruClassifierCV, ProbitWithErrors, KernelGuruClassifier, LogisticRegression,
@@ -301,7 +300,7 @@ def _steps(at: At, value: Value) -> None:
 
 
 def _transformer(at: At, value: Value) -> None:
-    at._replace(classes=None).check(value, (Pipeline, FunctionTransformer, *SCALERS))
+    at._replace(classes=None).check(value, (Pipeline, preprocessing.FunctionTransformer, *SCALERS))
 
 
 def _map(at: At, value: Value) -> None:
@@ -505,16 +504,16 @@ _MIXTURE: dict[str, Rule] = {"weights": shares("k"), "means": numbers("kd"), "co
 # Rules of the attributes, by type; of a few types they depend on the object.
 CONTENTS: Mapping[type, dict[str, Rule] | Callable[[Value], dict[str, Rule]]] = {
     Pipeline: {"steps": _steps},
-    StandardScaler: {**_SCALING, "mean_": numbers("d", optional=True)},
-    RobustScaler: {**_SCALING, "center_": numbers("d", optional=True)},
-    MinMaxScaler: {**_INPUT, "min_": numbers("d"), "scale_": _SCALE},
-    MaxAbsScaler: {**_INPUT, "scale_": _SCALE},
-    QuantileTransformer: {
+    preprocessing.StandardScaler: {**_SCALING, "mean_": numbers("d", optional=True)},
+    preprocessing.RobustScaler: {**_SCALING, "center_": numbers("d", optional=True)},
+    preprocessing.MinMaxScaler: {**_INPUT, "min_": numbers("d"), "scale_": _SCALE},
+    preprocessing.MaxAbsScaler: {**_INPUT, "scale_": _SCALE},
+    preprocessing.QuantileTransformer: {
         **_INPUT, "n_quantiles_": size("q"), "quantiles_": numbers("qd", rising=True),
         "references_": numbers("q", rising=True), "output_distribution": one_of("normal", "uniform"),
     },
     SimpleImputer: {**_INPUT, "statistics_": numbers("d")},
-    FunctionTransformer: {"func": one_of(None), "inverse_func": one_of(None)},
+    preprocessing.FunctionTransformer: {"func": one_of(None), "inverse_func": one_of(None)},
     WithErrors: {**_INPUT, "transformer_": _transformer, "population_": _POPULATION, "_map": _map},
     AffineMap: {
         "centre": numbers("d"), "offset": numbers("d"), "matrix": numbers("dd", sparse=True), "monomial": _monomial,

@@ -17,18 +17,8 @@ import typer
 from gaussguru._tables.contents import FileLimits, TableError
 from gaussguru._tables.files import write_tables, writing, written_format
 from gaussguru._utils.types import Record
-from gaussguru.cli import console
+from gaussguru.cli import console, options
 from gaussguru.cli.console import AsJson, Force, Quiet, app, cell, count
-from gaussguru.cli.options import (
-    File,
-    InputOptions,
-    MaxUnpacked,
-    ModelFile,
-    check_new_output,
-    limits_of,
-    parse_numbers,
-    with_options,
-)
 
 if TYPE_CHECKING:
     from gaussguru._tables.model import Model
@@ -49,10 +39,10 @@ def _load(model: str, file: str | None, limits: FileLimits) -> "Model":
 
 
 @app.command()
-@with_options
+@options.with_options
 def predict(
-    model: ModelFile,
-    file: File,
+    model: options.ModelFile,
+    file: options.File,
     *,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="OUT", help="CSV, or Parquet by its name; - is standard output.")
@@ -72,7 +62,7 @@ def predict(
     keep: Annotated[
         list[str] | None, typer.Option(metavar="COL", help="Copy this column of FILE (an identifier) to the output.")
     ] = None,
-    reading: InputOptions,
+    reading: options.InputOptions,
     force: Force = False,
     json: AsJson = False,
     quiet: Quiet = False,
@@ -91,7 +81,7 @@ def predict(
     Example: gaussguru predict stars.model new.csv --keep name -o classes.csv
     """
     console.talk.quiet = quiet
-    check_new_output(output, force=force, as_json=json)
+    options.check_new_output(output, force=force, as_json=json)
     loaded, kept = _load(model, file, reading.limits), keep or []
     kind = "csv" if output == "-" else written_format(output)
     if remeasure is not None:
@@ -143,10 +133,10 @@ def _predicted(model: "Model", part: "TablePart", types: Record, *, each: bool, 
 
 
 @app.command()
-@with_options
+@options.with_options
 def evaluate(
-    model: ModelFile,
-    file: File,
+    model: options.ModelFile,
+    file: options.File,
     *,
     noise_levels: Annotated[
         str | None,
@@ -164,7 +154,7 @@ def evaluate(
     report: Annotated[
         str | None, typer.Option(metavar="HTML", help="Write a report with pictures and a model card.")
     ] = None,
-    reading: InputOptions,
+    reading: options.InputOptions,
     force: Force = False,
     json: AsJson = False,
     quiet: Quiet = False,
@@ -192,7 +182,7 @@ def evaluate(
     console.talk.quiet = quiet
     levels = None
     if noise_levels is not None:
-        levels = parse_numbers(noise_levels, "--noise-levels must be numbers with commas between them")
+        levels = options.parse_numbers(noise_levels, "--noise-levels must be numbers with commas between them")
     if report == "-":
         raise TableError("--report must be the name of a file; standard output has the evaluation")
     if report is not None and keep:
@@ -308,6 +298,6 @@ def _report(model: "Model", data: "Data", result: Record, *, title: str, sha256:
 
 
 @app.command()
-def show(model: ModelFile, max_unpacked: MaxUnpacked = 100) -> None:
+def show(model: options.ModelFile, max_unpacked: options.MaxUnpacked = 100) -> None:
     """Print the card of a model as JSON: its columns, data, parameters, proof and versions."""
-    console.tell(_load(model, None, limits_of(unpacked=max_unpacked)).card)
+    console.tell(_load(model, None, options.limits_of(unpacked=max_unpacked)).card)
