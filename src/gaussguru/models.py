@@ -35,7 +35,7 @@ from gaussguru._tables.files import writing
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.model import Model, is_plain
 from gaussguru._tables.model_checks import check_estimator
-from gaussguru._utils.types import Record
+from gaussguru._utils.types import Estimator, Record
 
 __all__ = ["Model", "ModelError", "load_model", "read_model", "save_model"]
 
@@ -66,7 +66,13 @@ def save_model(model: Any, path: str, *, force: bool = False) -> None:
     model = model if isinstance(model, Model) else Model(model, {})
     try:
         check_is_fitted(model.estimator)
-        content = _packed(model)
+        fresh = {
+            "format": FORMAT,
+            "versions": _versions(),
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),  # by the clock of this machine
+        }
+        # ``fresh`` comes first for the order of the entries, and last for their values.
+        content = pack(model.estimator, fresh | _described(model.estimator) | model.card | fresh)
         _loaded(Archive(content, FileLimits(unpacked=len(content))))
     except NotFittedError:
         raise
@@ -81,18 +87,7 @@ def save_model(model: Any, path: str, *, force: bool = False) -> None:
         out.write(content)
 
 
-def _packed(model: Model) -> bytes:
-    """Return the file of a model, with a complete card."""
-    fresh = {
-        "format": FORMAT,
-        "versions": _versions(),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),  # by the clock of this machine
-    }
-    # ``fresh`` comes first for the order of the entries, and last for their values.
-    return pack(model.estimator, fresh | _described(model.estimator) | model.card | fresh)
-
-
-def _described(estimator: Any) -> Record:
+def _described(estimator: Estimator) -> Record:
     """Return the card of an estimator alone, without the data and scaling of its fit."""
     last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
     steps = [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else [estimator]
@@ -125,7 +120,7 @@ def _versions() -> dict[str, str]:
     }
 
 
-def load_model(path: str, *, limits: FileLimits | None = None) -> Any:
+def load_model(path: str, *, limits: FileLimits | None = None) -> Estimator:
     """Load an estimator that :func:`save_model` wrote, or that the command fitted.
 
     It is checked as by :func:`read_model`, which has its card, too.
