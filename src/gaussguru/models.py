@@ -66,13 +66,7 @@ def save_model(model: Any, path: str, *, force: bool = False) -> None:
     model = model if isinstance(model, Model) else Model(model, {})
     try:
         check_is_fitted(model.estimator)
-        fresh = {
-            "format": FORMAT,
-            "versions": _versions(),
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),  # by the clock of this machine
-        }
-        # ``fresh`` comes first for the order of the entries, and last for their values.
-        content = pack(model.estimator, fresh | _described(model.estimator) | model.card | fresh)
+        content = _packed(model)
         _loaded(Archive(content, FileLimits(unpacked=len(content))))
     except NotFittedError:
         raise
@@ -85,6 +79,14 @@ def save_model(model: Any, path: str, *, force: bool = False) -> None:
         ) from error
     with writing(path, force=force) as out:
         out.write(content)
+
+
+def _packed(model: Model) -> bytes:
+    """Return the file of a model, with a complete card."""
+    created = datetime.now(UTC).isoformat(timespec="seconds")  # by the clock of this machine
+    fresh = {"format": FORMAT, "versions": _versions(), "created": created}
+    # ``fresh`` comes first for the order of the entries, and last for their values.
+    return pack(model.estimator, fresh | _described(model.estimator) | model.card | fresh)
 
 
 def _described(estimator: Estimator) -> Record:
