@@ -6,7 +6,7 @@ does not check them. ``CONTENTS`` has the rules of the attributes of every type.
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias
 
@@ -124,6 +124,13 @@ class At(NamedTuple):
     def inside(self, name: str) -> "At":
         """Return the place of an attribute."""
         return self._replace(path=f"{self.path}.{name}")
+
+    def each(self, value: Value, words: str, size: int | None = None) -> Iterator[tuple["At", Value]]:
+        """Yield the parts of a list with their places; raise unless there are some, or so many."""
+        if type(value) is not list or not value or (size is not None and len(value) != size):
+            self.fail(words)
+        for number, part in enumerate(value):
+            yield self._replace(path=f"{self.path}[{number}]"), part
 
     def check_type(self, thing: Value, types: Iterable[type]) -> None:
         """Raise unless an object has one of the types, and no attribute that hides a method."""
@@ -250,10 +257,9 @@ def part(at: At, value: Value, *types: type) -> None:
 
 
 def _populations(at: At, value: Value) -> None:
-    if type(value) is not list or at.classes is None or len(value) != len(at.classes):
-        at.fail("is no list with a population for each class")
-    for number, each in enumerate(value):
-        _population(at._replace(path=f"{at.path}[{number}]"), each)
+    n_classes = 0 if at.classes is None else len(at.classes)
+    for place, each in at.each(value, "is no list with a population for each class", n_classes):
+        _population(place, each)
 
 
 @rule
@@ -400,11 +406,9 @@ def _scores(at: At, value: Value) -> None:
 
 
 def _members(at: At, value: Value) -> None:
-    if type(value) is not list or not value:
-        at.fail("is no list of members")
-    at.sizes.update(m=len(value), t=2)
-    for number, member in enumerate(value):
-        at._replace(path=f"{at.path}[{number}]").check(member, (FittedMember,))
+    for place, member in at.each(value, "is no list of members"):
+        at.sizes.update(m=len(value), t=2)
+        place.check(member, (FittedMember,))
 
 
 def _gate(at: At, value: Value) -> None:
@@ -424,11 +428,9 @@ def _member(thing: Value) -> dict[str, Rule]:
         one_of(*(at.widths or ()))(at, value)
 
     def models(at: At, value: Value) -> None:
-        if type(value) is not list or not value or at.widths is None:
-            at.fail("is no list of classifiers")
-        names = [f"column {j}" for j in range(at.widths[columns])]  # type: ignore[index]
-        for number, model in enumerate(value):
-            inside = at._replace(path=f"{at.path}[{number}]", features=names)
+        names = [f"column {j}" for j in range((at.widths or {})[columns])]  # type: ignore[index]
+        for place, model in at.each(value, "is no list of classifiers"):
+            inside = place._replace(features=names)
             inside._replace(classes=_class_numbers(inside, model)).check(model, types)
 
     return {"name": _text, "columns": known, "models": models}
