@@ -28,7 +28,6 @@ class Rule(NamedTuple):
 
 
 _ERROR = r"(?:err|error|unc|uncertainty|uncert|sigma|std|stddev|stdev|sd|se|sem|stderr|std_err|std_error)"
-_SPREAD = r"(?:sd|std|stdev|stddev|std_dev)"
 
 # Roles: sigma (standard deviations), upper and lower (sides of an error), high and low (ends of an interval of 68 %),
 # end+ and end- (ends of an interval of unknown level), margin (half of an interval of 90 %), variance, precision
@@ -82,7 +81,7 @@ CONVENTIONS: dict[str, tuple[Rule, ...]] = {
     ),
     "errors by name": (
         *(
-            Rule(rf"(.+?)_{_SPREAD}|{_SPREAD}_(.+)", mean, "spread")
+            Rule(r"(.+?)_(?:sd|std|stdev|stddev|std_dev)|(?:sd|std|stdev|stddev|std_dev)_(.+)", mean, "spread")
             for mean in (r"\1\2_mean", r"mean_\1\2", r"\1\2_avg")
         ),
         Rule(rf"(.+?)_{_ERROR}", r"\1", "sigma"),

@@ -76,8 +76,10 @@ File = Annotated[
 ModelFile = Annotated[
     str, typer.Argument(metavar="MODEL", help="A file that 'gaussguru fit' wrote; - is standard input.")
 ]
-_LABELS = "Column with the labels: text, integers, or true/false. Not used for libsvm."
-Target = Annotated[str | None, typer.Option(metavar="COL", help=_LABELS)]
+Target = Annotated[
+    str | None,
+    typer.Option(metavar="COL", help="Column with the labels: text, integers, or true/false. Not used for libsvm."),
+]
 _UNPACKED = "Refuse a compressed file that unpacks to more, and to more than 100 times its size."
 MaxUnpacked = Annotated[float, typer.Option(metavar="MB", help=_UNPACKED)]
 

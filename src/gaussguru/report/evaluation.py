@@ -47,8 +47,8 @@ from gaussguru.report.reliability import (
 CLOSED, QUADRATURE, SAMPLED = 100_000, 1000, 5000
 # Number of drawn values at a level. For linear models and many samples, drawing is cheaper than quadrature.
 VALUES = 30_000_000
-# Limits of tables: classes in a confusion matrix, single predictions, features.
-CLASSES, DOUBTFUL, FEATURES = 15, 10, 15
+# Limits of tables: classes in a confusion matrix, features.
+CLASSES, FEATURES = 15, 15
 IN_KERNEL = "the noise of the model, in the space of its kernel"
 
 
@@ -376,7 +376,7 @@ class _Evaluation:
             "probabilities of gaussguru.calibration.CalibratedWithErrorsCV account for it."
         )
         self.report.table(["probability of a change", "samples", "accuracy among them"], rows)
-        most = np.argsort(-flips, kind="stable")[:DOUBTFUL]
+        most = np.argsort(-flips, kind="stable")[:10]
         counted, counting, cells = self._named(most)
         header = [counted, "predicted", "true", "probability of a change"]
         cells = [[*row, percent(flips[i])] for row, i in zip(cells, most, strict=True)]
@@ -625,7 +625,7 @@ class _CalibratedEvaluation(_Evaluation):
             RemeasureDisplay.from_predictions(gain, ax=new_axes()),
             caption="Expected number of errors avoided, if the samples with the largest gains are measured first.",
         )
-        most = np.argsort(-gain, kind="stable")[:DOUBTFUL]
+        most = np.argsort(-gain, kind="stable")[:10]
         most = most[gain[most] > 0]
         parts = remeasure_gain(self.model, take_rows(X, most), errors[most], better[most], per_feature=True)
         names = list(getattr(X, "columns", [str(j) for j in range(X.shape[1])]))
@@ -647,7 +647,7 @@ class _CalibratedEvaluation(_Evaluation):
             "Samples grouped by the predicted probability that their label is wrong, and the accuracy in each group."
         )
         self.report.table(["probability of an error", "samples", "accuracy among them"], self._groups(doubts))
-        most = np.argsort(-doubts, kind="stable")[:DOUBTFUL]
+        most = np.argsort(-doubts, kind="stable")[:10]
         counted, counting, cells = self._named(most)
         rows = [[*row, percent(doubts[i])] for row, i in zip(cells, most, strict=True)]
         header = [counted, "predicted", "true", "probability of an error"]
