@@ -37,7 +37,7 @@ from gaussguru.report.pool import pool_in_words, pool_table
 
 # Multiples of the error bars at which samples are classified.
 MULTIPLES = (1, 2, 3)
-OURS, LOGISTIC = "ErrorBarClassifier", "logistic regression"
+OURS = "ErrorBarClassifier"
 # Levels of noise on test samples, and the level for which models are fitted, in standard deviations of the features.
 LEVELS, TOLD = (0.0, 0.5, 1.0, 1.5), 1.0
 UNIT = "standard deviations of the features"
@@ -137,7 +137,7 @@ class _Trial(NamedTuple):
         train, test = train_test_split(np.arange(len(y)), test_size=0.4, stratify=y, random_state=seed)
         models = {
             OURS: ErrorBarClassifier().fit(X[train], y[train], X_err=X_err[train]),
-            LOGISTIC: make_pipeline(StandardScaler(), LogisticRegression()).fit(X[train], y[train]),
+            "logistic regression": make_pipeline(StandardScaler(), LogisticRegression()).fit(X[train], y[train]),
             "random forest": RandomForestClassifier(200, random_state=0).fit(X[train], y[train]),
         }
         draws = np.random.default_rng(seed).standard_normal((len(test), X.shape[1]))
@@ -211,7 +211,7 @@ def _equal_values(page: _Account, trial: _Trial) -> None:
     rarer = int(np.argmin(np.unique(trial.y_test, return_counts=True)[1]))
     chosen = int(np.argmin(np.abs(model.predict_proba(X, X_err)[:, rarer] - 0.9)))
     p = model.predict_proba(X[[chosen] * len(MULTIPLES)], np.multiply.outer(MULTIPLES, X_err[chosen]))
-    plain = trial.models[LOGISTIC].predict_proba(X[[chosen]])[0]
+    plain = trial.models["logistic regression"].predict_proba(X[[chosen]])[0]
     names = [f"P({name})" for name in model.classes_]
     rows = [[f"x{k}", *(f"{value:.3f}" for value in row)] for k, row in zip(MULTIPLES, p, strict=True)]
     page.table(["error bars", *names], rows)

@@ -35,7 +35,7 @@ from gaussguru._tables.files import writing
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.model import Model, is_plain
 from gaussguru._tables.model_checks import check_estimator
-from gaussguru._utils.types import Record
+from gaussguru._utils.types import Estimator, Record
 
 __all__ = ["Model", "ModelError", "load_model", "read_model", "save_model"]
 
@@ -83,16 +83,13 @@ def save_model(model: Any, path: str, *, force: bool = False) -> None:
 
 def _packed(model: Model) -> bytes:
     """Return the file of a model, with a complete card."""
-    fresh = {
-        "format": FORMAT,
-        "versions": _versions(),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),  # by the clock of this machine
-    }
+    created = datetime.now(UTC).isoformat(timespec="seconds")  # by the clock of this machine
+    fresh = {"format": FORMAT, "versions": _versions(), "created": created}
     # ``fresh`` comes first for the order of the entries, and last for their values.
     return pack(model.estimator, fresh | _described(model.estimator) | model.card | fresh)
 
 
-def _described(estimator: Any) -> Record:
+def _described(estimator: Estimator) -> Record:
     """Return the card of an estimator alone, without the data and scaling of its fit."""
     last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
     steps = [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else [estimator]
@@ -125,7 +122,7 @@ def _versions() -> dict[str, str]:
     }
 
 
-def load_model(path: str, *, limits: FileLimits | None = None) -> Any:
+def load_model(path: str, *, limits: FileLimits | None = None) -> Estimator:
     """Load an estimator that :func:`save_model` wrote, or that the command fitted.
 
     It is checked as by :func:`read_model`, which has its card, too.

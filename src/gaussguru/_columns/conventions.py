@@ -28,8 +28,6 @@ class Rule(NamedTuple):
 
 
 _ERROR = r"(?:err|error|unc|uncertainty|uncert|sigma|std|stddev|stdev|sd|se|sem|stderr|std_err|std_error)"
-_SPREAD = r"(?:sd|std|stdev|stddev|std_dev)"
-_UP, _DOWN = r"(?:1|_?hi|_?high|_?up|_?upper|_?plus|_?pos|_?p)", r"(?:2|_?lo|_?low|_?lower|_?minus|_?neg|_?m)"
 
 # Roles: sigma (standard deviations), upper and lower (sides of an error), high and low (ends of an interval of 68 %),
 # end+ and end- (ends of an interval of unknown level), margin (half of an interval of 90 %), variance, precision
@@ -83,15 +81,15 @@ CONVENTIONS: dict[str, tuple[Rule, ...]] = {
     ),
     "errors by name": (
         *(
-            Rule(rf"(.+?)_{_SPREAD}|{_SPREAD}_(.+)", mean, "spread")
+            Rule(r"(.+?)_(?:sd|std|stdev|stddev|std_dev)|(?:sd|std|stdev|stddev|std_dev)_(.+)", mean, "spread")
             for mean in (r"\1\2_mean", r"mean_\1\2", r"\1\2_avg")
         ),
         Rule(rf"(.+?)_{_ERROR}", r"\1", "sigma"),
         Rule(r"(.+?)(?:err|error)", r"\1", "sigma"),
         Rule(rf"{_ERROR}_(.+)", r"\1", "sigma"),
         Rule(r"(.+?)_?(?:±|\+_)|±_?(.+)", r"\1\2", "sigma"),
-        Rule(rf"(.+?)_?{_ERROR}{_UP}", r"\1", "upper"),
-        Rule(rf"(.+?)_?{_ERROR}{_DOWN}", r"\1", "lower"),
+        Rule(rf"(.+?)_?{_ERROR}(?:1|_?hi|_?high|_?up|_?upper|_?plus|_?pos|_?p)", r"\1", "upper"),
+        Rule(rf"(.+?)_?{_ERROR}(?:2|_?lo|_?low|_?lower|_?minus|_?neg|_?m)", r"\1", "lower"),
         Rule(rf"(.+?)_(?:up|hi|upper|plus|pos)_?{_ERROR}", r"\1", "upper"),
         Rule(rf"(.+?)_(?:lo|low|lower|minus|neg|down)_?{_ERROR}", r"\1", "lower"),
         Rule(r"(.+?)_(?:plus|pos)", r"\1", "upper"),
@@ -116,18 +114,12 @@ _HINT = re.compile(
 )
 # Statistics of a column, whose name in brackets is no unit.
 FUNCTION = re.compile(rf"(?i)^\s*(mean|avg|{_ERROR})\(([^()]+)\)\s*$")
-# Names of values beside which errors of all kinds, or those of a mean only, have the shorter name.
-_ALIASES, _MEANS = ("{}", "{}_value", "{}_val", "{}_estimate"), ("{}_mean", "mean_{}", "{}_avg")
-_OF_MEANS = re.compile(r".*(?:se|sem|err|error|moe|unc)$")
 _PAIRS = {"upper": "lower", "lower": "upper", "high": "low", "low": "high", "end+": "end-", "end-": "end+"}
 _DOUBTFUL = {
     "maybe": "may hold the errors of {!r}",
     "spread": "looks like the spread of the readings with the mean {!r}, not the error of this mean, which is "
     "smaller by the square root of their number: divide by it first, if so",
 }
-# Kinds of columns that rules of a role are not for.
-_KINDS_OF_VALUES = {"note": ("number", "signed"), "maybe": ("signed", "text")}
-_KINDS = {"margin": "sigma", "sigma": "sigma", "variance": "variance", "precision": "precision"}
 
 # Names that are those of identifiers, and those that are if the column has as many different entries as rows.
 _IDENTIFIER = re.compile(
@@ -139,8 +131,10 @@ _MAYBE_IDENTIFIER = re.compile(
     r"index|idx|row|record|seq|key|epic|hip|hd|tyc\d?|no|nr|num|number|plate|fiber|mjd|run|rerun|camcol|field|code"
     r"|.*_?name|.*_?identifier|.*_(?:no|nr|num|number|code|key)|name"
 )
-_RIGHT_ASCENSION = re.compile(r"_?ra(?:j2000|j|_?deg|_?icrs|_?str|_?j2000|_?epoch2000|hms)?|right_ascension|rajd")
-_DECLINATION = re.compile(r"_?de?c?(?:j2000|j|_?deg|_?icrs|_?str|_?j2000|_?epoch2000|dms)|_?dec?|declination|decjd")
+_POSITION = (
+    re.compile(r"_?ra(?:j2000|j|_?deg|_?icrs|_?str|_?j2000|_?epoch2000|hms)?|right_ascension|rajd"),
+    re.compile(r"_?de?c?(?:j2000|j|_?deg|_?icrs|_?str|_?j2000|_?epoch2000|dms)|_?dec?|declination|decjd"),
+)
 _LOOKS = {
     "errors": re.compile(
         rf"(?:.*_)?{_ERROR}(?:\d|_.*)?|.+(?:err|error)(?:\d|_.*)?|.+_ivar(?:_.*)?|e_.+|.*_moe|.*±.*"
@@ -211,8 +205,11 @@ class _Names:
         """Return the column of a feature, as written or else by its plain name; None where there is none or several."""
         if name in self.plain and name != column:
             return name
-        means = _MEANS if spelt or _OF_MEANS.fullmatch(self.plain[column]) else ()
-        for alias in (*_ALIASES, *means):
+        # Values beside which errors of all kinds, or those of a mean only, have the shorter name.
+        aliases = ["{}", "{}_value", "{}_val", "{}_estimate"]
+        if spelt or re.fullmatch(r".*(?:se|sem|err|error|moe|unc)", self.plain[column]):
+            aliases += ["{}_mean", "mean_{}", "{}_avg"]
+        for alias in aliases:
             others = [other for other in self.by_plain.get(alias.format(plain(name)), []) if other != column]
             if others:
                 return others[0] if len(others) == 1 else None
@@ -350,7 +347,9 @@ def _matches(
             match = pattern.fullmatch(column)
             if match is None and source != "VizieR":  # which tells e_x and E_x apart
                 match = pattern.fullmatch(name)
-            if match is None or kind(column) in _KINDS_OF_VALUES.get(rule.role, ()):
+            # A note holds text or integers, and errors are no texts and never negative.
+            values = {"note": ("number", "signed"), "maybe": ("signed", "text")}.get(rule.role, ())
+            if match is None or kind(column) in values:
                 continue
             other = match.expand(rule.feature)
             if rule.role == "correlation":
@@ -378,13 +377,15 @@ def _resolve(roles: ColumnRoles, feature: str, of: dict[str, tuple[str, str]], l
     """Add error, limit flag and doubts of a feature to roles, from the columns of each role."""
     bars: dict[str, Bar] = {}
     for role, (column, source) in of.items():
-        if role in _KINDS:
-            bars[role] = Bar(_KINDS[role], [column], NINETY_PERCENT if role == "margin" else 1.0)
+        if role == "margin":
+            bars[role] = Bar("sigma", [column], NINETY_PERCENT)
+        elif role in ("sigma", "variance", "precision"):
+            bars[role] = Bar(role, [column])
         elif role.startswith("limit"):
             roles.limits[feature] = column, role[-1]
         elif _PAIRS[role] in of:
-            kind, upper = ("sides", "upper") if role in ("upper", "lower") else ("bounds", "high")
-            upper = "end+" if role.startswith("end") else upper
+            kind = "sides" if role in ("upper", "lower") else "bounds"
+            upper = next(side for side in ("upper", "high", "end+") if side in (role, _PAIRS[role]))
             if upper == "end+" and not level:
                 roles.doubtful[column] = (
                     f"looks like an end of an interval of {feature!r}, of a level that must be given: 0.6827 for one "
@@ -409,10 +410,7 @@ def _add_ignored(names: _Names, fixed: set[str], kind: Callable[[str], str | Non
     """Add identifiers and positions, by their names."""
     taken = fixed | roles.not_values
     columns = [column for column in names.columns if column not in taken]
-    first, second = (
-        [column for column in columns if pattern.fullmatch(names.plain[column])]
-        for pattern in (_RIGHT_ASCENSION, _DECLINATION)
-    )
+    first, second = ([each for each in columns if pattern.fullmatch(names.plain[each])] for pattern in _POSITION)
     if first and second:
         roles.ignored.update(dict.fromkeys([*first, *second], "position"))
     rules = (rule for source in {*roles.used.values()} for rule in CONVENTIONS.get(source, ()) if not rule.feature)

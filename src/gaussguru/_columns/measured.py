@@ -35,8 +35,6 @@ REPLICATES = "replicates"
 # Treatments of features without value, and of values without error.
 MISSING = ("error", "drop", "mean", "unmeasured")
 MISSING_ERROR = ("refuse", "unmeasured", "exact")
-# Marks of a text column of limits.
-_MARKS = {"<": -1.0, "<=": -1.0, "≤": -1.0, ">": 1.0, ">=": 1.0, "≥": 1.0, "": 0.0, "=": 0.0, "~": 0.0}
 CODINGS = {
     "-": "is -1 for an upper limit, 1 for a lower one, or 0 for a measurement",
     "+": "is 1 for an upper limit, -1 for a lower one, or 0 for a measurement",
@@ -349,7 +347,8 @@ class Columns:
             expected = CODINGS[coding] + advice
             if coding == "<":
                 marks = np.array(["" if mark is None else str(mark).strip() for mark in texts[column]], dtype=object)
-                found = np.array([_MARKS.get(mark, np.nan) for mark in marks], dtype=np.float64)
+                signs = {"<": -1.0, "<=": -1.0, "≤": -1.0, ">": 1.0, ">=": 1.0, "≥": 1.0, "": 0.0, "=": 0.0, "~": 0.0}
+                found = np.array([signs.get(mark, np.nan) for mark in marks], dtype=np.float64)
                 cells.add(np.isnan(found)[:, np.newaxis], [column], marks[:, np.newaxis], expected, first)
             else:
                 stated = np.nan_to_num(numbers[:, self._place[column]], nan=0.0)

@@ -12,6 +12,7 @@ import warnings
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import date, datetime, time
 from itertools import islice
 from typing import IO, Any
@@ -154,20 +155,21 @@ class VoTable(_Whole):
         scan = _Scan(self.name)
         with open(self._path, "rb") as file:
             scan.read(file)
-            self._limits.check_columns(self.name, "", max(scan.counts, default=0))
-            self._check_unpacked(scan.claimed)
-            with_fields = [place for place, count in enumerate(scan.counts) if count]
-            which = with_fields[self._choose([scan.names[place] for place in with_fields])]
+            self._limits.check_columns(self.name, "", max((each.fields for each in scan.tables), default=0))
+            # By the larger of the rows that a table says to have and those that it has.
+            self._check_unpacked(sum(max(each.rows, each.claimed) * each.size for each in scan.tables))
+            with_fields = [place for place, each in enumerate(scan.tables) if each.fields]
+            which = with_fields[self._choose([scan.tables[place].name for place in with_fields])]
             file.seek(0)
             # After these a value is replaced: no number, no value of its type, too long, out of range.
             for lost in ("W30", "W31", "W46", "W51"):
                 warnings.simplefilter("error", getattr(votable.exceptions, lost))
             parsed = votable.parse(file, table_number=which, verify="warn", invalid="exception")
         table = parsed.get_first_table()
-        if (claimed := scan.n_claimed[which]) and claimed != len(table.array):
+        if (claimed := scan.tables[which].claimed) and claimed != len(table.array):
             raise TableError(f"{self.name} says that it has {claimed} rows, and has {len(table.array)}; it was cut")
-        if which in scan.streams:
-            self._check_binary(table, *scan.streams[which])
+        if (stream := scan.tables[which].stream) is not None:
+            self._check_binary(table, *stream)
         names = [str(field.name or "").strip() for field in table.fields]
         self.units = {name: str(each.unit) for name, each in zip(names, table.fields, strict=True) if each.unit}
         return pa.Table.from_arrays([_votable_values(table, field) for field in table.fields], names)
@@ -199,13 +201,23 @@ def _votable_values(table: Any, field: Any) -> pa.Array:
     return pa.array(np.ascontiguousarray(values).astype(values.dtype.newbyteorder("=")), mask=mask)
 
 
+@dataclass
+class _Scanned:
+    """What a VOTable says of one table: its name, its rows, its fields and their bytes in a row, and its stream."""
+
+    name: str
+    claimed: int
+    fields: int = 0
+    size: int = 0
+    rows: int = 0
+    stream: tuple[str, int] | None = None
+
+
 class _Scan:
-    """What a VOTable says of itself, found without a value being read: names of tables, fields, sizes, streams."""
+    """Tables of a VOTable, found without a value being read."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.names, self.counts, self._sizes = name, list[str](), list[int](), list[int]()
-        self.streams: dict[int, tuple[str, int]] = {}
-        self._rows, self.n_claimed, self._serialisation, self._in_stream = list[int](), list[int](), "", False
+        self.name, self.tables, self._serialisation, self._in_stream = name, list[_Scanned](), "", False
 
     def read(self, file: IO[bytes]) -> None:
         """Look through a file; raise if it refers to others."""
@@ -215,32 +227,23 @@ class _Scan:
         parser.CharacterDataHandler, parser.buffer_text = self._text, True
         parser.ParseFile(file)
 
-    @property
-    def claimed(self) -> int:
-        """Bytes that all tables take, by the larger of the rows that they say to have and those that they have."""
-        rows = (max(pair) for pair in zip(self._rows, self.n_claimed, strict=True))
-        return sum(count * size for count, size in zip(rows, self._sizes, strict=True))
-
     def _refuse_doctype(self, *_: Any) -> None:
         raise TableError(f"{self.name} has a document type, which may define entities; leave it out")
 
     def _start(self, tag: str, given: dict[str, str]) -> None:
-        tag = tag.rpartition(":")[2]
+        tag, table = tag.rpartition(":")[2], self.tables[-1] if self.tables else None
         if tag == "TABLE":
-            self.names.append(given.get("name") or given.get("ID") or "")
-            for numbers in (self.counts, self._sizes, self._rows):
-                numbers.append(0)
-            self.n_claimed.append(int(given.get("nrows", 0)))
+            self.tables.append(_Scanned(given.get("name") or given.get("ID") or "", int(given.get("nrows", 0))))
             if "ref" in given:
                 raise TableError(f"{self.name} has a table without columns that refers to another; give them to it")
-        elif tag == "FIELD" and self.counts:
+        elif tag == "FIELD" and table is not None:
             sizes = [int(each) for each in re.findall("[0-9]+", given.get("arraysize", "1"))]
             if 0 in sizes:
                 raise TableError(f"{self.name} has a field of size 0")
-            self.counts[-1] += 1
-            self._sizes[-1] += 16 * math.prod(sizes)
-        elif tag == "TR" and self._rows:
-            self._rows[-1] += 1
+            table.fields += 1
+            table.size += 16 * math.prod(sizes)
+        elif tag == "TR" and table is not None:
+            table.rows += 1
         elif tag in ("BINARY", "BINARY2"):
             self._serialisation = tag
         elif tag in ("FITS", "PARQUET"):
@@ -248,21 +251,19 @@ class _Scan:
         elif tag == "STREAM":
             if "href" in given or given.get("encoding") != "base64":
                 raise TableError(f"{self.name} has its values in another file, or packed; expected is base64 inside it")
-            self._in_stream = True
-            self.streams[len(self.names) - 1] = self._serialisation, 0
+            self._in_stream = table is not None
+            if table is not None:
+                table.stream = self._serialisation, 0
 
     def _text(self, text: str) -> None:
         if self._in_stream:
-            which = len(self.names) - 1
-            version, size = self.streams[which]
-            self.streams[which] = version, size + len("".join(text.split()).rstrip("="))
+            version, size = self.tables[-1].stream or ("", 0)
+            self.tables[-1].stream = version, size + len("".join(text.split()).rstrip("="))
 
     def _end(self, tag: str) -> None:
         if tag.rpartition(":")[2] == "STREAM" and self._in_stream:
-            which = len(self.names) - 1
-            version, size = self.streams[which]
-            self.streams[which] = version, size * 3 // 4
-            self._in_stream = False
+            version, size = self.tables[-1].stream or ("", 0)
+            self.tables[-1].stream, self._in_stream = (version, size * 3 // 4), False
 
 
 class Excel(_Whole):

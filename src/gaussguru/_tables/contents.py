@@ -71,12 +71,15 @@ _DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, No
 class ByteStream(io.RawIOBase):
     """Bytes of a file or pipe that can be looked at before they are read, and that are hashed on the way.
 
-    ``path`` is that of a regular file, None of a pipe.
+    ``path`` is that of a regular file, None of a pipe. ``below`` has the bytes from which ``raw`` makes these, no more
+    than the limits allow.
     """
 
-    def __init__(self, name: str, raw: Any, limits: FileLimits, path: str | None = None) -> None:
+    def __init__(
+        self, name: str, raw: Any, limits: FileLimits, path: str | None = None, below: "ByteStream | None" = None
+    ) -> None:
         super().__init__()
-        self.name, self.path, self._raw, self._limits = name, path, raw, limits
+        self.name, self.path, self._raw, self._limits, self.below = name, path, raw, limits, below
         self._total = None if path is None else os.path.getsize(path)
         self._head, self._digest, self._size = bytearray(), hashlib.sha256(), 0
         self._copy: str | None = None
@@ -87,6 +90,7 @@ class ByteStream(io.RawIOBase):
         except _DAMAGE as error:
             raise TableError(f"{self.name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
         self._size += len(part)
+        self._limits.check_unpacked(self.name, self._size, self.packed)
         return part
 
     def look(self, size: int) -> bytes:
@@ -111,11 +115,15 @@ class ByteStream(io.RawIOBase):
     @property
     def packed(self) -> int:
         """How many bytes the file itself has, or as many as were read of a pipe."""
+        if self.below is not None:
+            return self.below.packed
         return self._size if self._total is None else self._total
 
     @property
     def share(self) -> float | None:
         """The part of the file that was read, from 0 to 1; None of a pipe."""
+        if self.below is not None:
+            return self.below.share
         return None if not self._total else min(1.0, self._size / self._total)
 
     def stored(self) -> str:
@@ -136,7 +144,7 @@ class ByteStream(io.RawIOBase):
     def sha256(self) -> str:
         """Return the hash of the file, of its own bytes where it is compressed, after what is left unread."""
         self.drain()
-        return self._digest.hexdigest()
+        return self._digest.hexdigest() if self.below is None else self.below.sha256()
 
     def close(self) -> None:
         if self._raw is not getattr(sys.stdin, "buffer", None):
@@ -146,48 +154,18 @@ class ByteStream(io.RawIOBase):
                 os.unlink(self._copy)
         self._head.clear()  # megabytes of the first rows, if nothing else was read
         super().close()
+        if self.below is not None:
+            self.below.close()
 
 
-class Unpacked(ByteStream):
-    """Bytes that ``raw`` unpacks from those ``below``, no more than the limits allow."""
-
-    def __init__(self, raw: Any, below: ByteStream, limits: FileLimits) -> None:
-        super().__init__(below.name, raw, limits)
-        self._below = below
-
-    def _more(self, size: int) -> bytes:
-        part = super()._more(size)
-        self._limits.check_unpacked(self.name, self._size, self.packed)
-        return part
-
-    @property
-    def packed(self) -> int:
-        """How many bytes the file itself has, or as many as were read of a pipe."""
-        return self._below.packed
-
-    @property
-    def share(self) -> float | None:
-        """The part of the file that was read."""
-        return self._below.share
-
-    def sha256(self) -> str:
-        """Return the hash of the bytes of the file itself."""
-        self.drain()
-        return self._below.sha256()
-
-    def close(self) -> None:
-        super().close()
-        self._below.close()
-
-
-class Decoded(Unpacked):
+class Decoded(ByteStream):
     """Text in UTF-8, made of one in UTF-8, UTF-16 or Windows-1252, which has latin-1 in it; ``notes`` say which.
 
     A text is in Windows-1252 if it has a byte that is not UTF-8, and none beyond ASCII before.
     """
 
     def __init__(self, below: ByteStream, limits: FileLimits, notes: list[str]) -> None:
-        super().__init__(io.BufferedReader(below, LOOK), below, limits)
+        super().__init__(below.name, io.BufferedReader(below, LOOK), limits, below=below)
         self._notes, self._is_ascii = notes, True
         head = below.look(LOOK)
         wide = "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else ""
@@ -201,7 +179,7 @@ class Decoded(Unpacked):
 
     def _more(self, size: int) -> bytes:
         while True:
-            part = ByteStream._more(self, size)
+            part = super()._more(size)
             text = self._text(part)
             if text or not part:
                 return text.encode("utf-8", "surrogatepass")
@@ -248,9 +226,9 @@ def open_stream(path: str, name: str, limits: FileLimits) -> ByteStream:
         head = stream.look(6)
         for magic, packer in _PACKERS.items():
             if head.startswith(magic):
-                return Unpacked(packer(io.BufferedReader(stream)), stream, limits)
+                return ByteStream(name, packer(io.BufferedReader(stream)), limits, below=stream)
         if head.startswith(b"PK\3\4") and (entry := _only_entry(stream)) is not None:
-            return Unpacked(entry, stream, limits)
+            return ByteStream(name, entry, limits, below=stream)
     except BaseException:
         stream.close()
         raise

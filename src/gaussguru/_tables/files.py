@@ -26,7 +26,7 @@ from gaussguru._tables import base
 from gaussguru._tables.arrow import Feather, Parquet
 from gaussguru._tables.base import Batched, TableReader
 from gaussguru._tables.catalogues import Excel, Fits, VoTable
-from gaussguru._tables.contents import ByteStream, FileLimits, TableError, Unpacked, open_stream
+from gaussguru._tables.contents import ByteStream, FileLimits, TableError, open_stream
 from gaussguru._tables.delimited import Csv
 from gaussguru._utils.files import replacing
 from gaussguru._utils.types import Record
@@ -168,7 +168,7 @@ def open_table(
     name = "standard input" if path == "-" else path
     stream = open_stream(path, name, limits)
     try:
-        if isinstance(stream, Unpacked) and os.path.isfile(path):
+        if stream.below is not None and os.path.isfile(path):
             # Before anything is done with the rows: a small file may have very many.
             stream.drain()
             stream.close()

@@ -508,7 +508,8 @@ def path_table(
         found = None
         if folds:
             cv = _splitter(labels.fold_count(folds, "give --folds 0"), X, y, rows.groups)
-            found = GuruClassifierCV(sigmas, cv=cv, scoring=_scorer_name(scoring), **options).fit(X, y, **errors)
+            score = None if scoring == "accuracy" else scoring  # the default, which is computed faster
+            found = GuruClassifierCV(sigmas, cv=cv, scoring=score, **options).fit(X, y, **errors)
         levels, coefs, intercepts, gaps = sigma_path(
             X, y, **errors, sigmas=sigmas if found is None else found.sigmas_, **options
         )
@@ -567,7 +568,8 @@ def _search(
     cv = _splitter(folds, X, y, groups)
     if kernel == "linear":
         levels = 20 if sigma == "cv" else sigma
-        found = GuruClassifierCV(levels, cv=cv, scoring=_scorer_name(scoring), **options).fit(X, y, **given)
+        score = None if scoring == "accuracy" else scoring  # the default, which is computed faster
+        found = GuruClassifierCV(levels, cv=cv, scoring=score, **options).fit(X, y, **given)
         found.set_params(cv=folds)
         levels, means = found.sigmas_.tolist(), found.scores_.mean(axis=1).tolist()
     else:
@@ -596,11 +598,6 @@ def _search(
 def _splitter(folds: int, X: Values, y: Labels, groups: Labels) -> Any:
     """Return what splits the rows: a number of folds, or folds that keep groups together."""
     return folds if groups is None else list(StratifiedGroupKFold(folds).split(np.empty(X.shape[0]), y, groups))
-
-
-def _scorer_name(scoring: str) -> str | None:
-    """Return the parameter of a search: the accuracy is its default, which is computed faster."""
-    return None if scoring == "accuracy" else scoring
 
 
 def _listed(values: Mixed) -> list[Any]:

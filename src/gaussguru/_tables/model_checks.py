@@ -6,24 +6,17 @@ does not check them. ``CONTENTS`` has the rules of the attributes of every type.
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn import preprocessing
 from sklearn.base import BaseEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import (
-    FunctionTransformer,
-    MaxAbsScaler,
-    MinMaxScaler,
-    QuantileTransformer,
-    RobustScaler,
-    StandardScaler,
-)
 
 from gaussguru._columns.measured import LARGEST
 from gaussguru._errors import Population
@@ -49,8 +42,14 @@ from gaussguru.noise import Axis, Covariance, Isotropic, PerFeature, Shape
 from gaussguru.preprocessing import WithErrors
 from gaussguru.preprocessing.curved import CurvedMap
 
-SCALERS = (StandardScaler, RobustScaler, MinMaxScaler, MaxAbsScaler, QuantileTransformer)
-TRANSFORMERS = (*SCALERS, SimpleImputer, FunctionTransformer, WithErrors, Deconvolve)
+SCALERS = (
+    preprocessing.StandardScaler,
+    preprocessing.RobustScaler,
+    preprocessing.MinMaxScaler,
+    preprocessing.MaxAbsScaler,
+    preprocessing.QuantileTransformer,
+)
+TRANSFORMERS = (*SCALERS, SimpleImputer, preprocessing.FunctionTransformer, WithErrors, Deconvolve)
 # Classifiers that may be inside others.
 INNER = (
     GuruClassifier, GuruClassifierCV, ProbitWithErrors, KernelGuruClassifier, LogisticRegression,
@@ -125,6 +124,13 @@ class At(NamedTuple):
     def inside(self, name: str) -> "At":
         """Return the place of an attribute."""
         return self._replace(path=f"{self.path}.{name}")
+
+    def each(self, value: Value, words: str, size: int | None = None) -> Iterator[tuple["At", Value]]:
+        """Yield the parts of a list with their places; raise unless there are some, or so many."""
+        if type(value) is not list or not value or (size is not None and len(value) != size):
+            self.fail(words)
+        for number, part in enumerate(value):
+            yield self._replace(path=f"{self.path}[{number}]"), part
 
     def check_type(self, thing: Value, types: Iterable[type]) -> None:
         """Raise unless an object has one of the types, and no attribute that hides a method."""
@@ -251,10 +257,9 @@ def part(at: At, value: Value, *types: type) -> None:
 
 
 def _populations(at: At, value: Value) -> None:
-    if type(value) is not list or at.classes is None or len(value) != len(at.classes):
-        at.fail("is no list with a population for each class")
-    for number, each in enumerate(value):
-        _population(at._replace(path=f"{at.path}[{number}]"), each)
+    n_classes = 0 if at.classes is None else len(at.classes)
+    for place, each in at.each(value, "is no list with a population for each class", n_classes):
+        _population(place, each)
 
 
 @rule
@@ -301,7 +306,7 @@ def _steps(at: At, value: Value) -> None:
 
 
 def _transformer(at: At, value: Value) -> None:
-    at._replace(classes=None).check(value, (Pipeline, FunctionTransformer, *SCALERS))
+    at._replace(classes=None).check(value, (Pipeline, preprocessing.FunctionTransformer, *SCALERS))
 
 
 def _map(at: At, value: Value) -> None:
@@ -401,11 +406,9 @@ def _scores(at: At, value: Value) -> None:
 
 
 def _members(at: At, value: Value) -> None:
-    if type(value) is not list or not value:
-        at.fail("is no list of members")
-    at.sizes.update(m=len(value), t=2)
-    for number, member in enumerate(value):
-        at._replace(path=f"{at.path}[{number}]").check(member, (FittedMember,))
+    for place, member in at.each(value, "is no list of members"):
+        at.sizes.update(m=len(value), t=2)
+        place.check(member, (FittedMember,))
 
 
 def _gate(at: At, value: Value) -> None:
@@ -425,11 +428,9 @@ def _member(thing: Value) -> dict[str, Rule]:
         one_of(*(at.widths or ()))(at, value)
 
     def models(at: At, value: Value) -> None:
-        if type(value) is not list or not value or at.widths is None:
-            at.fail("is no list of classifiers")
-        names = [f"column {j}" for j in range(at.widths[columns])]  # type: ignore[index]
-        for number, model in enumerate(value):
-            inside = at._replace(path=f"{at.path}[{number}]", features=names)
+        names = [f"column {j}" for j in range((at.widths or {})[columns])]  # type: ignore[index]
+        for place, model in at.each(value, "is no list of classifiers"):
+            inside = place._replace(features=names)
             inside._replace(classes=_class_numbers(inside, model)).check(model, types)
 
     return {"name": _text, "columns": known, "models": models}
@@ -491,9 +492,10 @@ def _error_bars(thing: Value) -> dict[str, Rule]:
 _INPUT: dict[str, Rule] = {"n_features_in_": _count("features")}
 _CLASSIFIER: dict[str, Rule] = {**_INPUT, "classes_": _labels}
 _LINEAR: dict[str, Rule] = {**_CLASSIFIER, "coef_": numbers("sd"), "intercept_": numbers("s")}
-_NOISE = part(Isotropic, Axis, PerFeature, Covariance, type(None))
 _POPULATION = part(Population, type(None))
-_GURU: dict[str, Rule] = {**_LINEAR, "noise_": _NOISE, "population_": _POPULATION}
+_GURU: dict[str, Rule] = {
+    **_LINEAR, "noise_": part(Isotropic, Axis, PerFeature, Covariance, type(None)), "population_": _POPULATION
+}  # fmt: skip
 _FACTOR = real(0.0, 1e70)  # its square times a variance does not overflow
 _CALIBRATION: dict[str, Rule] = {"alpha_": _FACTOR, "beta_": _beta, "kappa_": _FACTOR}
 _SIGMA: dict[str, Rule] = {"sigma": real(0.0)}
@@ -504,16 +506,16 @@ _MIXTURE: dict[str, Rule] = {"weights": shares("k"), "means": numbers("kd"), "co
 # Rules of the attributes, by type; of a few types they depend on the object.
 CONTENTS: Mapping[type, dict[str, Rule] | Callable[[Value], dict[str, Rule]]] = {
     Pipeline: {"steps": _steps},
-    StandardScaler: {**_SCALING, "mean_": numbers("d", optional=True)},
-    RobustScaler: {**_SCALING, "center_": numbers("d", optional=True)},
-    MinMaxScaler: {**_INPUT, "min_": numbers("d"), "scale_": _SCALE},
-    MaxAbsScaler: {**_INPUT, "scale_": _SCALE},
-    QuantileTransformer: {
+    preprocessing.StandardScaler: {**_SCALING, "mean_": numbers("d", optional=True)},
+    preprocessing.RobustScaler: {**_SCALING, "center_": numbers("d", optional=True)},
+    preprocessing.MinMaxScaler: {**_INPUT, "min_": numbers("d"), "scale_": _SCALE},
+    preprocessing.MaxAbsScaler: {**_INPUT, "scale_": _SCALE},
+    preprocessing.QuantileTransformer: {
         **_INPUT, "n_quantiles_": size("q"), "quantiles_": numbers("qd", rising=True),
         "references_": numbers("q", rising=True), "output_distribution": one_of("normal", "uniform"),
     },
     SimpleImputer: {**_INPUT, "statistics_": numbers("d")},
-    FunctionTransformer: {"func": one_of(None), "inverse_func": one_of(None)},
+    preprocessing.FunctionTransformer: {"func": one_of(None), "inverse_func": one_of(None)},
     WithErrors: {**_INPUT, "transformer_": _transformer, "population_": _POPULATION, "_map": _map},
     AffineMap: {
         "centre": numbers("d"), "offset": numbers("d"), "matrix": numbers("dd", sparse=True), "monomial": _monomial,

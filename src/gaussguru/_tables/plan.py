@@ -47,9 +47,6 @@ NO_NUMBERS = {
     *(-float(str(digit) * 9) for digit in range(2, 10)), float(np.float32(-999999488)),
 }  # fmt: skip
 _NUMBER = re.compile(rf"\s*(?:{NUMBER}|[-+]?\d*,\d+)\s*")
-# The same with an error: 12.3±0.4, 12.3 +/- 0.4, 12.3(4); or a limit: <0.5.
-_WITH_ERROR = re.compile(rf"{_NUMBER.pattern}(?:(?:±|\+/?[-\u2212]){_NUMBER.pattern}|\([\d.,]+\)\s*)")
-_LIMIT = re.compile(rf"\s*[<>≤≥]=?{_NUMBER.pattern}")
 
 
 class ColumnPlan(NamedTuple):
@@ -150,10 +147,21 @@ class Plan:
         n, errors = len(self.layout.features), {*self.layout.errors, *self.layout.limits}
         parts = [f"{n} feature{'s' * (n != 1)}, {len(errors)} with errors" if n else "features by their indices"]
         groups: dict[str, list[str]] = {}
+        used = {
+            "value",
+            "category",
+            "target",
+            "weight",
+            "group",
+            "error",
+            "limit",
+            "correlation",
+            "replicate",
+            "DOUBTFUL",
+        }
         for column in self.columns:
-            role = column.role
-            if role not in ("value", "category", "target", "weight", "group") and not role.startswith(_USED):
-                groups.setdefault(role, []).append(column.name)
+            if column.role.partition(" ")[0] not in used | {"DOUBTFUL"}:
+                groups.setdefault(column.role, []).append(column.name)
         ignored = []
         for role, names in groups.items():
             shown = ", ".join(_short(name) for name in names[:6]) + (f", ... ({len(names)})" if len(names) > 6 else "")
@@ -194,10 +202,6 @@ class Plan:
             f"{self.name}: {n} column{'s' * (n > 1)} must be named: {'; '.join(shown)}. --as value:COL uses a column "
             f"as a value; to go on without: {given + ' ' if given and len(given) < 350 else ''}{settling}"
         )
-
-
-# How roles begin that the summary does not list as ignored.
-_USED = ("error", "limit", "correlation", "replicate", "DOUBTFUL")
 
 
 def _number_or_word(cell: str) -> float | str:
@@ -446,7 +450,9 @@ class _Planner:
     def _split_text(self, name: str, categories: dict[str, list[str]], ignored: dict[str, str]) -> None:
         """Add a column of texts to the categories, the ignored columns or the doubts."""
         column = self.shown[name]
-        if name not in self.named and _matches(column, _WITH_ERROR):
+        # A number with its error: 12.3±0.4, 12.3 +/- 0.4, 12.3(4).
+        pattern = rf"{_NUMBER.pattern}(?:(?:±|\+/?[-\u2212]){_NUMBER.pattern}|\([\d.,]+\)\s*)"
+        if name not in self.named and _matches(column, re.compile(pattern)):
             reason = "has values with errors in one cell: split the column into one of values and one of errors"
             self.doubtful[name] = reason, [_drop(name)]
             return
@@ -486,7 +492,7 @@ class _Planner:
         for place, is_nonnegative in zip((name, *(bar.columns if bar else ())), (False, *signed), strict=True):
             found = self._no_numbers(place) or (self._repeated_negative(place) if is_nonnegative else [])
             words = [text for text, times in self.broken.get(place, Counter()).items() if times > 1]
-            if any(map(_LIMIT.fullmatch, self.broken.get(place, ()))):
+            if any(re.fullmatch(rf"\s*[<>≤≥]=?{_NUMBER.pattern}", text) for text in self.broken.get(place, ())):
                 reason = "has limits such as <0.5 in cells: split the column into one of values and one of marks"
                 self.doubtful[place] = reason, [_drop(name)]
             elif found or (0 < len(words) <= 3 and not re.search(r"\d|,", "".join(words))):

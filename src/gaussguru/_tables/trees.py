@@ -22,18 +22,15 @@ from gaussguru._measured.pool import alone
 from gaussguru._utils.linalg import Array
 from gaussguru._utils.types import Estimator, Mixed, Record
 
-# Numbers in the rows to which a classifier is fitted before it is given its nodes.
-MOST_NUMBERS = 10_000_000
 # Limits of the value of a leaf, and of the number of threads.
 LARGEST, MOST_JOBS = 1e100, 1024
 
-_FOREST = {"n_estimators": 1, "max_depth": 1}
 # Kinds, and settings that make a fit to a few rows fast.
 KINDS: dict[type, Record] = {
     DecisionTreeClassifier: {"max_depth": 1},
-    ExtraTreesClassifier: _FOREST,
+    ExtraTreesClassifier: {"n_estimators": 1, "max_depth": 1},
     HistGradientBoostingClassifier: {"max_iter": 1, "early_stopping": False, "min_samples_leaf": 1},
-    RandomForestClassifier: _FOREST,
+    RandomForestClassifier: {"n_estimators": 1, "max_depth": 1},
 }
 TREES = tuple(KINDS)
 
@@ -159,7 +156,8 @@ def _checked_classes(thing: Trees) -> Mixed:
     classes, n = thing.classes, thing.n_features
     if type(classes) is not np.ndarray or classes.ndim != 1 or not 2 <= len(classes) == len(set(classes.tolist())):
         raise ValueError(f"its {thing.kind} has no classes")
-    is_small = type(n) is int and 1 <= n <= MOST_NUMBERS // (2 * len(classes))
+    # Numbers in the rows to which a classifier is fitted before it is given its nodes.
+    is_small = type(n) is int and 1 <= 2 * n * len(classes) <= 10_000_000
     thing.check(is_small, f"has too many features and classes, {n!r} and {len(classes)}")
     return classes
 

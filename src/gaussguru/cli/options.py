@@ -24,7 +24,6 @@ MODELS = ("auto", "linear", "rbf", "boosting", "population")
 KERNELS = ("chi2", "cosine", "laplacian", "linear", "poly", "polynomial", "rbf", "sigmoid")
 NOISES = ("isotropic", "axis")
 LOSSES = ("gaussian", "logistic", "quadratic", "moment")
-SCORES = ("accuracy", "balanced_accuracy", "f1_macro", "matthews_corrcoef", "neg_log_loss", "roc_auc_ovr")
 
 
 def one_of(names: Iterable[str], help: str, *flags: str) -> Any:
@@ -77,8 +76,10 @@ File = Annotated[
 ModelFile = Annotated[
     str, typer.Argument(metavar="MODEL", help="A file that 'gaussguru fit' wrote; - is standard input.")
 ]
-_LABELS = "Column with the labels: text, integers, or true/false. Not used for libsvm."
-Target = Annotated[str | None, typer.Option(metavar="COL", help=_LABELS)]
+Target = Annotated[
+    str | None,
+    typer.Option(metavar="COL", help="Column with the labels: text, integers, or true/false. Not used for libsvm."),
+]
 _UNPACKED = "Refuse a compressed file that unpacks to more, and to more than 100 times its size."
 MaxUnpacked = Annotated[float, typer.Option(metavar="MB", help=_UNPACKED)]
 
@@ -223,8 +224,9 @@ class LinearOptions:
     l2: float = option(0.0, "guru: ridge penalty. The noise alone already regularises.")
     tol: float = option(1e-6, "guru: largest duality gap, relative to the objective at zero.")
     scoring: str = option(
-        "accuracy", "guru: score by which cross-validation chooses sigma, as scikit-learn names it.", names=SCORES
-    )
+        "accuracy", "guru: score by which cross-validation chooses sigma, as scikit-learn names it.",
+        names=("accuracy", "balanced_accuracy", "f1_macro", "matthews_corrcoef", "neg_log_loss", "roc_auc_ovr"),
+    )  # fmt: skip
 
     @property
     def parameters(self) -> Record:

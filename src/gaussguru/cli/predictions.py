@@ -6,7 +6,7 @@ A refusal comes before the estimators are imported, in the functions that need t
 import errno
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,19 +16,9 @@ import typer
 
 from gaussguru._tables.contents import FileLimits, TableError
 from gaussguru._tables.files import write_tables, writing, written_format
-from gaussguru._utils.types import Record
-from gaussguru.cli import console
+from gaussguru._utils.types import Mixed, Record
+from gaussguru.cli import console, options
 from gaussguru.cli.console import AsJson, Force, Quiet, app, cell, count
-from gaussguru.cli.options import (
-    File,
-    InputOptions,
-    MaxUnpacked,
-    ModelFile,
-    check_new_output,
-    limits_of,
-    parse_numbers,
-    with_options,
-)
 
 if TYPE_CHECKING:
     from gaussguru._tables.model import Model
@@ -49,10 +39,10 @@ def _load(model: str, file: str | None, limits: FileLimits) -> "Model":
 
 
 @app.command()
-@with_options
+@options.with_options
 def predict(
-    model: ModelFile,
-    file: File,
+    model: options.ModelFile,
+    file: options.File,
     *,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="OUT", help="CSV, or Parquet by its name; - is standard output.")
@@ -72,7 +62,7 @@ def predict(
     keep: Annotated[
         list[str] | None, typer.Option(metavar="COL", help="Copy this column of FILE (an identifier) to the output.")
     ] = None,
-    reading: InputOptions,
+    reading: options.InputOptions,
     force: Force = False,
     json: AsJson = False,
     quiet: Quiet = False,
@@ -91,7 +81,7 @@ def predict(
     Example: gaussguru predict stars.model new.csv --keep name -o classes.csv
     """
     console.talk.quiet = quiet
-    check_new_output(output, force=force, as_json=json)
+    options.check_new_output(output, force=force, as_json=json)
     loaded, kept = _load(model, file, reading.limits), keep or []
     kind = "csv" if output == "-" else written_format(output)
     if remeasure is not None:
@@ -143,10 +133,10 @@ def _predicted(model: "Model", part: "TablePart", types: Record, *, each: bool, 
 
 
 @app.command()
-@with_options
+@options.with_options
 def evaluate(
-    model: ModelFile,
-    file: File,
+    model: options.ModelFile,
+    file: options.File,
     *,
     noise_levels: Annotated[
         str | None,
@@ -164,7 +154,7 @@ def evaluate(
     report: Annotated[
         str | None, typer.Option(metavar="HTML", help="Write a report with pictures and a model card.")
     ] = None,
-    reading: InputOptions,
+    reading: options.InputOptions,
     force: Force = False,
     json: AsJson = False,
     quiet: Quiet = False,
@@ -192,7 +182,7 @@ def evaluate(
     console.talk.quiet = quiet
     levels = None
     if noise_levels is not None:
-        levels = parse_numbers(noise_levels, "--noise-levels must be numbers with commas between them")
+        levels = options.parse_numbers(noise_levels, "--noise-levels must be numbers with commas between them")
     if report == "-":
         raise TableError("--report must be the name of a file; standard output has the evaluation")
     if report is not None and keep:
@@ -201,7 +191,7 @@ def evaluate(
         console.check_output(report, force=force)
     loaded = _load(model, file, reading.limits)
     from gaussguru._tables.judging import evaluate_model
-    from gaussguru._tables.schema import read_all, read_parts
+    from gaussguru._tables.schema import TablePart, read_all, read_parts
 
     with closing(reading.open(file)) as table, console.busy("evaluating") as status:
         # A report looks at the samples more than once; else they pass by in parts.
@@ -209,14 +199,16 @@ def evaluate(
         rows = loaded.rows_together
         notes: list[str] = []
         given = read_parts(table, loaded.layout, labels=True, keep=keep or (), most_rows=rows, notes=notes)
-        parts = given if whole is None else [whole]
-        n_rows, used = 0, _UsedRows()
+        parts: Iterable[Any] = given if whole is None else [whole]
+        n_rows, seen = 0, list[tuple[Mixed, Record]]()
 
         def samples() -> Iterator[Any]:
             nonlocal n_rows
             for part in parts:
                 n_rows += part.n_rows
-                used.add(part)
+                # A whole table may have lost rows, which are then counted without them.
+                is_part = isinstance(part, TablePart)
+                seen.append((part.complete, part.kept) if is_part else (np.ones(len(part.y), dtype=bool), {}))
                 if status is not None:
                     status.update(f"evaluating: {n_rows} rows", table.share)
                 yield part.X, part.X_err, loaded.labels(part.y, table.name)
@@ -224,7 +216,7 @@ def evaluate(
         result = evaluate_model(loaded, samples(), levels)
         console.warn(table.notes)
         if "most_wrong" in result:
-            result["most_wrong"] = used.named(**result["most_wrong"])
+            result["most_wrong"] = _named(seen, **result["most_wrong"])
         result = {"verdict": result.pop("verdict"), "rows": result.pop("rows"), "rows_left_out": 0} | result
         result["rows_left_out"] = n_rows - result["rows"]
         console.warn(notes)
@@ -242,29 +234,16 @@ def evaluate(
     _print_evaluation(result)
 
 
-class _UsedRows:
-    """The numbers in the file, from 1, of rows that were evaluated, and kept columns of them."""
+def _named(seen: list[tuple[Mixed, Record]], row: list[int], **columns: list[Any]) -> dict[str, list[Any]]:
+    """Return columns on some rows, given by their places among those that were evaluated, with numbers and names.
 
-    def __init__(self) -> None:
-        self.numbers, self.kept, self.n_rows = list[Any](), list[Record](), 0
-
-    def add(self, part: "TablePart | Data") -> None:
-        """Add the rows of a part; a whole table may have lost rows, which are then counted without them."""
-        from gaussguru._tables.schema import TablePart
-
-        complete = part.complete if isinstance(part, TablePart) else np.ones(len(part.y), dtype=bool)
-        self.numbers.append(self.n_rows + 1 + np.flatnonzero(complete))
-        self.kept.append(part.kept if isinstance(part, TablePart) else {})
-        self.n_rows += len(complete)
-
-    def named(self, row: list[int], **columns: list[Any]) -> dict[str, list[Any]]:
-        """Return columns on some rows, given by their places among those that were evaluated, with their names."""
-        numbers = np.concatenate(self.numbers)[row]
-        kept = {
-            name: [pa.chunked_array([part[name] for part in self.kept])[int(number) - 1].as_py() for number in numbers]
-            for name in self.kept[0]
-        }
-        return {"row": numbers.tolist(), **kept, **columns}
+    Numbers are those in the file, from 1. ``seen`` has, of every part, which rows were evaluated, and the columns of
+    names.
+    """
+    numbers = 1 + np.flatnonzero(np.concatenate([complete for complete, _ in seen]))[row]
+    kept = {name: pa.chunked_array([each[name] for _, each in seen]) for name in seen[0][1]}
+    names = {name: [cells[int(number) - 1].as_py() for number in numbers] for name, cells in kept.items()}
+    return {"row": numbers.tolist(), **names, **columns}
 
 
 def _print_evaluation(result: Record) -> None:
@@ -308,6 +287,6 @@ def _report(model: "Model", data: "Data", result: Record, *, title: str, sha256:
 
 
 @app.command()
-def show(model: ModelFile, max_unpacked: MaxUnpacked = 100) -> None:
+def show(model: options.ModelFile, max_unpacked: options.MaxUnpacked = 100) -> None:
     """Print the card of a model as JSON: its columns, data, parameters, proof and versions."""
-    console.tell(_load(model, None, limits_of(unpacked=max_unpacked)).card)
+    console.tell(_load(model, None, options.limits_of(unpacked=max_unpacked)).card)

@@ -17,24 +17,8 @@ from gaussguru._tables.files import files_of, write_tables, writing, written_for
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.plan import Plan
 from gaussguru._utils.types import Record
-from gaussguru.cli import console
+from gaussguru.cli import console, options
 from gaussguru.cli.console import AsJson, Force, Quiet, app, count
-from gaussguru.cli.options import (
-    CLASSIFIERS,
-    ColumnOptions,
-    ErrorBarOptions,
-    File,
-    FitOptions,
-    GuruOptions,
-    InputOptions,
-    LinearOptions,
-    Target,
-    check_new_output,
-    given_options,
-    one_of,
-    parse_numbers,
-    with_options,
-)
 
 if TYPE_CHECKING:
     from gaussguru._tables.model import Model
@@ -42,9 +26,14 @@ if TYPE_CHECKING:
 
 
 @app.command()
-@with_options
+@options.with_options
 def columns(
-    file: File, *, target: Target = None, chosen: ColumnOptions, reading: InputOptions, json: AsJson = False
+    file: options.File,
+    *,
+    target: options.Target = None,
+    chosen: options.ColumnOptions,
+    reading: options.InputOptions,
+    json: AsJson = False,
 ) -> None:
     """Show the plan of FILE: what 'gaussguru fit' with these options would take every column for.
 
@@ -74,28 +63,28 @@ def columns(
 
 
 @app.command()
-@with_options
+@options.with_options
 def fit(
-    file: File,
+    file: options.File,
     *,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="MODEL", help="Where to write the model; - is standard output.")
     ],
-    target: Target = None,
+    target: options.Target = None,
     classifier: Annotated[
         str | None,
-        one_of(
-            CLASSIFIERS,
+        options.one_of(
+            options.CLASSIFIERS,
             "error-bars: errors were made when the values were measured; nothing to tune, calibrated probabilities. "
             "guru: errors are noise yet to come; options --sigma to --tol. "
             "Default: error-bars if there are error columns, else guru.",
         ),
     ] = None,
-    bars: ErrorBarOptions,
-    guru: GuruOptions,
-    chosen: ColumnOptions,
-    fitting: FitOptions,
-    reading: InputOptions,
+    bars: options.ErrorBarOptions,
+    guru: options.GuruOptions,
+    chosen: options.ColumnOptions,
+    fitting: options.FitOptions,
+    reading: options.InputOptions,
     test_size: Annotated[
         float | None,
         typer.Option(
@@ -125,7 +114,7 @@ def fit(
     Example: gaussguru fit stars.csv --target class -o stars.model
     """
     console.talk.quiet = quiet
-    check_new_output(output, force=force, as_json=json)
+    options.check_new_output(output, force=force, as_json=json)
     if test_size is not None and not 0 < test_size < 1:
         raise TableError(f"--test-size must be between 0 and 1, as 0.25; got {test_size:g}")
     files = files_of(file)
@@ -165,11 +154,11 @@ def fit(
 
 
 def _asked_options(
-    file: str, layout: Layout, kind: str, bars: ErrorBarOptions, guru: GuruOptions, *, needs_folds: bool
-) -> ErrorBarOptions | GuruOptions:
+    file: str, layout: Layout, kind: str, bars: options.ErrorBarOptions, guru: options.GuruOptions, *, needs_folds: bool
+) -> options.ErrorBarOptions | options.GuruOptions:
     """Return the options of a classifier; raise if one of the other was given, or groups that nothing needs."""
     if kind == "guru":
-        for option in given_options(bars):
+        for option in options.given_options(bars):
             raise TableError(f"{option} needs --classifier error-bars, the default if there are error columns")
         if layout.groups and needs_folds and isinstance(guru.level, float):
             raise TableError(
@@ -177,7 +166,7 @@ def _asked_options(
             )
         return guru
     why = f", the default because of error columns ({layout.error_columns[0]!r}, ...)," if layout.error_columns else ""
-    for option in given_options(guru):
+    for option in options.given_options(guru):
         raise TableError(
             f"{file}: {option} needs --classifier guru; error-bars{why} chooses its settings by cross-validation: "
             "leave the option out, or give --classifier guru or --no-errors"
@@ -205,7 +194,7 @@ def _fit_in_memory(
 
 
 def _fit_streamed(
-    files: list[str], layout: Layout, kind: str, dask: str | None, reading: InputOptions, parameters: Record
+    files: list[str], layout: Layout, kind: str, dask: str | None, reading: options.InputOptions, parameters: Record
 ) -> tuple["Model", str, str | None]:
     """Return a model of files that are read in parts, what was read in words, and their digest where it is known."""
     from gaussguru._tables.fitting import fit_model
@@ -314,19 +303,19 @@ def _read(table: TableReader, layout: Layout) -> tuple["Data", str]:
 
 
 @app.command()
-@with_options
+@options.with_options
 def path(
-    file: File,
+    file: options.File,
     *,
-    target: Target = None,
+    target: options.Target = None,
     sigmas: Annotated[str, typer.Option(help="Number of noise levels, or a list of them, as 0.1,0.3,1.")] = "20",
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="OUT", help="Write the table as CSV or Parquet.")
     ] = None,
-    linear: LinearOptions,
-    chosen: ColumnOptions,
-    fitting: FitOptions,
-    reading: InputOptions,
+    linear: options.LinearOptions,
+    chosen: options.ColumnOptions,
+    fitting: options.FitOptions,
+    reading: options.InputOptions,
     force: Force = False,
     json: AsJson = False,
     quiet: Quiet = False,
@@ -340,9 +329,9 @@ def path(
     """
     console.talk.quiet = quiet
     if output is not None:
-        check_new_output(output, force=force, as_json=json)
+        options.check_new_output(output, force=force, as_json=json)
     kind = "csv" if output in (None, "-") else written_format(output)
-    levels = parse_numbers(sigmas, "--sigmas must be a whole number, or numbers with commas between them")
+    levels = options.parse_numbers(sigmas, "--sigmas must be a whole number, or numbers with commas between them")
     wanted = int(levels[0]) if "," not in sigmas and levels[0].is_integer() else levels
     with closing(reading.open(file)) as table:
         plan = Plan.of(table, target, chosen)

@@ -39,7 +39,12 @@ def load_wdbc(*, data_home: Directory = None, return_X_y: bool = False, as_frame
         ``data``, ``error`` (standard deviations, infinite where ``data`` is NaN), ``target`` (0, 1, ...),
         ``feature_names``, ``target_names``, ``source``, where it was found, and what else a data set has.
     """
-    return in_form(_load(_WDBC, data_home), return_X_y, as_frame)
+    bunch = _load(
+        data_home, "breast tumours with standard errors", "wdbc_mean_se",
+        "39737bcc3e749b762e15cb2684bcaea5b2ab847088a446b9560af40de222ab3f", (569, 10), {0: "benign", 1: "malignant"},
+        bundled=_bundled_wdbc,
+    )  # fmt: skip
+    return in_form(bunch, return_X_y, as_frame)
 
 
 def load_fermi(
@@ -63,7 +68,10 @@ def load_fermi(
         As for :func:`load_wdbc`.
     """
     check_choice("task", task, ("pulsar", "blazar"))
-    bunch = _load(_FERMI, data_home)
+    bunch = _load(
+        data_home, "Fermi 3FGL", "fermi3fgl_err", "41f7295ac6bf5bb3307b3ae25fd3ac980da623aa95274dcf91b6bd040e0c6843",
+        (1908, 7), {"AGN": "AGN", "PSR": "PSR"}, also=("y_fine",),
+    )  # fmt: skip
     kind = bunch.pop("y_fine")
     if task == "blazar":
         is_blazar = (kind == "fsrq") | (kind == "bll")
@@ -91,7 +99,11 @@ def load_koi(*, data_home: Directory = None, return_X_y: bool = False, as_frame:
     Bunch or (Measured, y)
         As for :func:`load_wdbc`, and ``groups``.
     """
-    bunch = _load(_KOI, data_home)
+    bunch = _load(
+        data_home, "Kepler objects of interest", "koi_err",
+        "a5066f62d8356fcce4d94ed63548317b1239200dbb68252ab833d60eff8e9e16", (8991, 10),
+        {"FALSE POSITIVE": "false positive", "CONFIRMED": "confirmed", "CANDIDATE": "candidate"}, also=("kepid",),
+    )  # fmt: skip
     bunch.groups = bunch.pop("kepid")
     bunch = _rows_of(bunch, bunch.target < 2)
     bunch.target_names = bunch.target_names[:2]
@@ -113,7 +125,11 @@ def load_snpcc(*, data_home: Directory = None, return_X_y: bool = False, as_fram
     Bunch or (Measured, y)
         As for :func:`load_wdbc`, and ``spec_confirmed``, whether a spectrum was taken (mostly of bright ones).
     """
-    bunch = _load(_SNPCC, data_home)
+    bunch = _load(
+        data_home, "supernovae of the photometric classification challenge", "snpcc_des_err",
+        "780c151abc3f04725042caa4d55cccdd535a1179a7da76f91a55fb74c16653a5", (10667, 24), {0: "other", 1: "Ia"},
+        also=("spec_confirmed",),
+    )  # fmt: skip
     bunch.spec_confirmed = bunch.spec_confirmed.astype(bool)
     return in_form(bunch, return_X_y, as_frame)
 
@@ -133,40 +149,20 @@ def load_chandra(*, data_home: Directory = None, return_X_y: bool = False, as_fr
     Bunch or (Measured, y)
         As for :func:`load_wdbc`; values that were not measured are NaN, with infinite errors.
     """
-    return in_form(_load(_CHANDRA, data_home), return_X_y, as_frame)
+    bunch = _load(
+        data_home, "Chandra sources of 8 classes", "chandra_muwclass_err",
+        "fcad3f1c1190c556d5dbcb2383bc808a6cc457a895270687d8cbb450a65ff921", (2941, 14),
+        {label: label for label in ("AGN", "CV", "HM-STAR", "HMXB", "LM-STAR", "LMXB", "NS", "YSO")},
+    )  # fmt: skip
+    return in_form(bunch, return_X_y, as_frame)
 
 
-def _load(stored: StoredData, data_home: Directory) -> Bunch:
-    arrays, _, labels, source = stored.load(data_home)
-    X, error = (np.ascontiguousarray(arrays[name], dtype=np.float64) for name in ("X", "X_err"))
-    return Bunch(
-        data=X,
-        error=np.where(np.isnan(X), np.inf, error),
-        target=labels,
-        feature_names=[str(name) for name in arrays["feature_names"]],
-        target_names=np.array(stored.classes),
-        source=source,
-        **{name: arrays[name] for name in stored.arrays if name not in _ARRAYS},
-    )
-
-
-def _rows_of(bunch: Bunch, mask: NDArray[np.bool_]) -> Bunch:
-    """Return the samples of a mask, with every array that has one value for each sample."""
-    per_sample = {
-        key: value[mask] for key, value in bunch.items() if isinstance(value, np.ndarray) and len(value) == len(mask)
-    }
-    return Bunch(**{**bunch, **per_sample})
-
-
-_ARRAYS = ("X", "X_err", "y", "feature_names")
-
-
-def _catalogue(
-    name: str, file: str, checksum: str, shape: tuple[int, int], classes: dict[Any, str],
+def _load(
+    data_home: Directory, name: str, file: str, checksum: str, shape: tuple[int, int], classes: dict[Any, str],
     also: tuple[str, ...] = (), bundled: Callable[[], Arrays] | None = None,
-) -> StoredData:  # fmt: skip
+) -> Bunch:  # fmt: skip
     """Return a data set with errors; ``classes`` maps labels of the file to names, ``also`` names further arrays."""
-    labels = list(classes)
+    labels, names = list(classes), list(classes.values())
 
     def prepare(arrays: Arrays) -> tuple[Any, Any]:
         X, error = (np.asarray(arrays[name], dtype=np.float64) for name in ("X", "X_err"))
@@ -175,8 +171,23 @@ def _catalogue(
         return np.nan_to_num(np.hstack([X, error])), [labels.index(label) for label in arrays["y"].tolist()]
 
     # Values and errors are compared to six digits after the point.
-    names = list(classes.values())
-    return StoredData(name, file, checksum, shape, prepare, 1e-6, names, arrays=(*_ARRAYS, *also), bundled=bundled)
+    parts = ("X", "X_err", "y", "feature_names", *also)
+    stored = StoredData(name, file, checksum, shape, prepare, 1e-6, names, arrays=parts, bundled=bundled)
+    arrays, _, target, source = stored.load(data_home)
+    X, error = (np.ascontiguousarray(arrays[name], dtype=np.float64) for name in ("X", "X_err"))
+    return Bunch(
+        data=X, error=np.where(np.isnan(X), np.inf, error), target=target,
+        feature_names=[str(name) for name in arrays["feature_names"]], target_names=np.array(names), source=source,
+        **{name: arrays[name] for name in also},
+    )  # fmt: skip
+
+
+def _rows_of(bunch: Bunch, mask: NDArray[np.bool_]) -> Bunch:
+    """Return the samples of a mask, with every array that has one value for each sample."""
+    per_sample = {
+        key: value[mask] for key, value in bunch.items() if isinstance(value, np.ndarray) and len(value) == len(mask)
+    }
+    return Bunch(**{**bunch, **per_sample})
 
 
 def _bundled_wdbc() -> dict[str, Any]:
@@ -189,29 +200,3 @@ def _bundled_wdbc() -> dict[str, Any]:
         "y": 1 - sklearn_bunch.target,  # there malignant is 0
         "feature_names": names,
     }
-
-
-_WDBC = _catalogue(
-    "breast tumours with standard errors", "wdbc_mean_se",
-    "39737bcc3e749b762e15cb2684bcaea5b2ab847088a446b9560af40de222ab3f", (569, 10), {0: "benign", 1: "malignant"},
-    bundled=_bundled_wdbc,
-)  # fmt: skip
-_FERMI = _catalogue(
-    "Fermi 3FGL", "fermi3fgl_err", "41f7295ac6bf5bb3307b3ae25fd3ac980da623aa95274dcf91b6bd040e0c6843", (1908, 7),
-    {"AGN": "AGN", "PSR": "PSR"}, also=("y_fine",),
-)  # fmt: skip
-_KOI = _catalogue(
-    "Kepler objects of interest", "koi_err", "a5066f62d8356fcce4d94ed63548317b1239200dbb68252ab833d60eff8e9e16",
-    (8991, 10), {"FALSE POSITIVE": "false positive", "CONFIRMED": "confirmed", "CANDIDATE": "candidate"},
-    also=("kepid",),
-)  # fmt: skip
-_SNPCC = _catalogue(
-    "supernovae of the photometric classification challenge", "snpcc_des_err",
-    "780c151abc3f04725042caa4d55cccdd535a1179a7da76f91a55fb74c16653a5", (10667, 24), {0: "other", 1: "Ia"},
-    also=("spec_confirmed",),
-)  # fmt: skip
-_CHANDRA = _catalogue(
-    "Chandra sources of 8 classes", "chandra_muwclass_err",
-    "fcad3f1c1190c556d5dbcb2383bc808a6cc457a895270687d8cbb450a65ff921", (2941, 14),
-    {label: label for label in ("AGN", "CV", "HM-STAR", "HMXB", "LM-STAR", "LMXB", "NS", "YSO")},
-)  # fmt: skip

@@ -18,16 +18,7 @@ from gaussguru.plotting.remeasure import RemeasureDisplay
 from gaussguru.plotting.risk import RiskBoundDisplay
 
 __all__ = [
-    "AdversarialSamplesDisplay",
-    "CloudDisplay",
-    "ConvergenceDisplay",
-    "DisplacementDisplay",
-    "ExplanationDisplay",
-    "FeatureImportanceDisplay",
-    "LossDisplay",
-    "RegionsDisplay",
-    "RemeasureDisplay",
-    "RiskBoundDisplay",
-    "RobustnessCurveDisplay",
-    "SigmaPathDisplay",
-]
+    "AdversarialSamplesDisplay", "CloudDisplay", "ConvergenceDisplay", "DisplacementDisplay", "ExplanationDisplay",
+    "FeatureImportanceDisplay", "LossDisplay", "RegionsDisplay", "RemeasureDisplay", "RiskBoundDisplay",
+    "RobustnessCurveDisplay", "SigmaPathDisplay",
+]  # fmt: skip

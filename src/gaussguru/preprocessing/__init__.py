@@ -6,11 +6,6 @@ from gaussguru.preprocessing.tables import errors_from_frame, errors_from_uncert
 from gaussguru.preprocessing.with_errors import WithErrors
 
 __all__ = [
-    "ReplicateNoise",
-    "WithErrors",
-    "errors_from_frame",
-    "errors_from_replicates",
-    "errors_from_uncertainties",
-    "image_tangents",
-    "noise_from_replicates",
-]
+    "ReplicateNoise", "WithErrors", "errors_from_frame", "errors_from_replicates", "errors_from_uncertainties",
+    "image_tangents", "noise_from_replicates",
+]  # fmt: skip

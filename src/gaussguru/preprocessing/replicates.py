@@ -16,9 +16,6 @@ from gaussguru._utils.frames import as_numbers, is_frame, like
 from gaussguru._utils.linalg import Array, Index
 from gaussguru._utils.types import Labels, Mixed, Values
 
-# With fewer readings, the standard error of the readings of one sample is uncertain by more than a third.
-FEW_READINGS = 5
-
 
 @dataclass(frozen=True)
 class ReplicateNoise:
@@ -264,8 +261,8 @@ def _mean_and_error(readings: Array, name: str, *, pooled: bool) -> tuple[Array,
                 f"{name!r} must have two readings of every sample with pooled=False; sample "
                 f"{int(np.argmax(counts == 1))} has one. pooled=True uses the spread of all samples"
             )
-        fewest = int(counts[counts > 0].min(initial=FEW_READINGS))
-        if fewest < FEW_READINGS:
+        fewest = int(counts[counts > 0].min(initial=5))
+        if fewest < 5:  # then the standard error of a sample is uncertain by more than a third
             warnings.warn(
                 f"{name!r} has samples with {fewest} readings, whose own spread is uncertain by "
                 f"{1 / np.sqrt(2 * (fewest - 1)):.0%}: use pooled=True if all readings are equally precise",

@@ -124,7 +124,23 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         -------
         self
         """
-        self._fit(X, y, X_err)
+        before = self.__dict__.copy()
+        try:
+            check_choice("method", self.method, ("auto", "affine", "cubature"))
+            X, X_err = split_errors(X, X_err)
+            X, X_err = self._as_table(X, reset=True), _without_limits(X_err)
+            same = FunctionTransformer(accept_sparse=True, feature_names_out="one-to-one")
+            inner = same if self.transformer is None else clone(self.transformer)
+            if len(exact := exact_columns(inner, X)):
+                self._fit_branches(inner, X, y, X_err, exact)
+                return self
+            self._check_finite(X, X_err)
+            self.population_ = None if sp.issparse(X) else population_of(X, X_err)
+            self.transformer_ = inner.fit(self._seen(inner, X, X_err), y)
+            self._map = self._map_of(self.transformer_, self._fill(X, X_err, mixed=False)[0])
+        except BaseException:
+            self.__dict__ = before
+            raise
         return self
 
     def fit_transform(self, X: Values, y: Labels = None, X_err: ErrorBars = None) -> Any:
@@ -140,8 +156,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         -------
         Measured, or the output of the transformer if there are no errors
         """
-        self._fit(X, y, X_err)
-        return self.transform(X, X_err)
+        return self.fit(X, y, X_err).transform(X, X_err)
 
     def transform(self, X: Values, X_err: ErrorBars = None) -> Any:
         """Transform X and its errors.
@@ -215,25 +230,6 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         assert_all_finite(
             np.where(unmeasured(X_err, X.shape), 0.0, values) if has_unmeasured(X_err) else values, input_name="X"
         )
-
-    def _fit(self, X: Values, y: Labels, X_err: ErrorBars) -> None:
-        before = self.__dict__.copy()
-        try:
-            check_choice("method", self.method, ("auto", "affine", "cubature"))
-            X, X_err = split_errors(X, X_err)
-            X, X_err = self._as_table(X, reset=True), _without_limits(X_err)
-            same = FunctionTransformer(accept_sparse=True, feature_names_out="one-to-one")
-            inner = same if self.transformer is None else clone(self.transformer)
-            if len(exact := exact_columns(inner, X)):
-                self._fit_branches(inner, X, y, X_err, exact)
-                return
-            self._check_finite(X, X_err)
-            self.population_ = None if sp.issparse(X) else population_of(X, X_err)
-            self.transformer_ = inner.fit(self._seen(inner, X, X_err), y)
-            self._map = self._map_of(self.transformer_, self._fill(X, X_err, mixed=False)[0])
-        except BaseException:
-            self.__dict__ = before
-            raise
 
     def _fit_branches(self, inner: Estimator, X: Values, y: Labels, X_err: ErrorBars, exact: Index) -> None:
         """Fit a ColumnTransformer with exact columns, and the map of its measured branches."""

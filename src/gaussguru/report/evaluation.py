@@ -47,9 +47,8 @@ from gaussguru.report.reliability import (
 CLOSED, QUADRATURE, SAMPLED = 100_000, 1000, 5000
 # Number of drawn values at a level. For linear models and many samples, drawing is cheaper than quadrature.
 VALUES = 30_000_000
-# Limits of tables: classes in a confusion matrix, single predictions, features.
-CLASSES, DOUBTFUL, FEATURES = 15, 10, 15
-BY_ERRORS = "the label depends on the errors as well as on the values"
+# Limits of tables: classes in a confusion matrix, features.
+CLASSES, FEATURES = 15, 15
 IN_KERNEL = "the noise of the model, in the space of its kernel"
 
 
@@ -147,6 +146,8 @@ def evaluation_report(
 class _Evaluation:
     """The sections of an evaluation."""
 
+    depends = "the label depends on the errors as well as on the values"
+
     def __init__(self, report: Report, model: Estimator, X: Values, y: Labels, X_err: ErrorBars) -> None:
         self.report = report
         self.model, self.final = model, final_estimator(model)
@@ -172,7 +173,7 @@ class _Evaluation:
             self.no_features = "X holds values that are not finite numbers"
         self.is_linear, why = False, self.no_features
         if self.by_errors:
-            why = BY_ERRORS
+            why = self.depends
         if not why:
             try:
                 under_noise.certified_radius(model, X)
@@ -375,7 +376,7 @@ class _Evaluation:
             "probabilities of gaussguru.calibration.CalibratedWithErrorsCV account for it."
         )
         self.report.table(["probability of a change", "samples", "accuracy among them"], rows)
-        most = np.argsort(-flips, kind="stable")[:DOUBTFUL]
+        most = np.argsort(-flips, kind="stable")[:10]
         counted, counting, cells = self._named(most)
         header = [counted, "predicted", "true", "probability of a change"]
         cells = [[*row, percent(flips[i])] for row, i in zip(cells, most, strict=True)]
@@ -443,7 +444,7 @@ class _CalibratedEvaluation(_Evaluation):
         if not np.isin(self.y, classes).all():
             raise ValueError(f"y must hold labels among the classes {classes.tolist()!r}")
         self.sizes = error_sizes(self.model, self.samples)
-        self.left_out["Distance to the boundary"] = BY_ERRORS
+        self.left_out["Distance to the boundary"] = self.depends
         if self.X_err is None:
             self.left_out["Error bars"] = "these samples have none"
 
@@ -624,7 +625,7 @@ class _CalibratedEvaluation(_Evaluation):
             RemeasureDisplay.from_predictions(gain, ax=new_axes()),
             caption="Expected number of errors avoided, if the samples with the largest gains are measured first.",
         )
-        most = np.argsort(-gain, kind="stable")[:DOUBTFUL]
+        most = np.argsort(-gain, kind="stable")[:10]
         most = most[gain[most] > 0]
         parts = remeasure_gain(self.model, take_rows(X, most), errors[most], better[most], per_feature=True)
         names = list(getattr(X, "columns", [str(j) for j in range(X.shape[1])]))
@@ -646,7 +647,7 @@ class _CalibratedEvaluation(_Evaluation):
             "Samples grouped by the predicted probability that their label is wrong, and the accuracy in each group."
         )
         self.report.table(["probability of an error", "samples", "accuracy among them"], self._groups(doubts))
-        most = np.argsort(-doubts, kind="stable")[:DOUBTFUL]
+        most = np.argsort(-doubts, kind="stable")[:10]
         counted, counting, cells = self._named(most)
         rows = [[*row, percent(doubts[i])] for row, i in zip(cells, most, strict=True)]
         header = [counted, "predicted", "true", "probability of an error"]

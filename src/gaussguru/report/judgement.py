@@ -13,8 +13,6 @@ from gaussguru.report.reliability import Reliability, proper_scores
 
 # Number of probabilities kept for areas under ROC curves; of more rows every second, fourth, ... is kept.
 MOST_NUMBERS = 1 << 22
-# Standard errors of a clear difference.
-CLEAR = 2.0
 
 
 class EvenSample:
@@ -118,7 +116,8 @@ class Judgement(NamedTuple):
         if calibrated and self.gain is not None:
             lead, error = self.gain
             rates = f"log loss {self.log_loss:.2f} against {base['log_loss']:.2f}; {rates}"
-        words = "Better than" if lead > CLEAR * error else "WORSE than" if lead < -CLEAR * error else "No better than"
+        clear = 2.0 * error
+        words = "Better than" if lead > clear else "WORSE than" if lead < -clear else "No better than"
         text = f"{words} the class frequencies: {rates}"
         if not calibrated:
             more = "" if self.log_loss is None else f" (log loss {self.log_loss:.2f} against {base['log_loss']:.2f})"

@@ -35,7 +35,17 @@ def load_wine(*, data_home: Directory = None, return_X_y: bool = False, as_frame
     Bunch or (X, y)
         ``data``, ``target`` (0, 1, ...), ``feature_names``, ``target_names``, and ``source``, where it was found.
     """
-    return in_form(_load(_WINE, data_home), return_X_y, as_frame)
+    stored = StoredData(
+        "wine", "wine", "222aedd249f88b2af96188530d84a046ff2729434dfe0b99c8031efa3f25da11", (178, 13),
+        lambda arrays: (arrays["X"], arrays["y"]), unit=1e-6, classes=["class_0", "class_1", "class_2"],
+        features=(
+            "alcohol", "malic_acid", "ash", "alcalinity_of_ash", "magnesium", "total_phenols", "flavanoids",
+            "nonflavanoid_phenols", "proanthocyanins", "color_intensity", "hue", "od280/od315_of_diluted_wines",
+            "proline",
+        ),
+        bundled=lambda: dict(zip("Xy", datasets.load_wine(return_X_y=True), strict=True)),
+    )  # fmt: skip
+    return in_form(_load(stored, data_home), return_X_y, as_frame)
 
 
 def load_ionosphere(*, data_home: Directory = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
@@ -75,7 +85,12 @@ def load_pima(*, data_home: Directory = None, return_X_y: bool = False, as_frame
     Bunch or (X, y)
         As for :func:`load_wine`.
     """
-    return in_form(_load(_PIMA, data_home), return_X_y, as_frame)
+    stored = StoredData(
+        "Pima diabetes", "pima", "54e5ab14fcff8a85d27a1f7beabf77e5e99bff09a191e46601142fa684a4e287", (768, 8),
+        _coded(["tested_negative", "tested_positive"]), unit=1e-3, classes=["negative", "positive"],
+        features=("pregnant", "glucose", "pressure", "triceps", "insulin", "mass", "pedigree", "age"), openml=37,
+    )  # fmt: skip
+    return in_form(_load(stored, data_home), return_X_y, as_frame)
 
 
 def load_splice(
@@ -101,7 +116,12 @@ def load_splice(
         As for :func:`load_wine`.
     """
     check_choice("coding", coding, ("numbers", "indicators"))
-    bunch = _load(_SPLICE, data_home)
+    stored = StoredData(
+        "splice", "splice_nominal", "715fa27b5068e649412d952d35793195716203c8be9755aa569a6300a66f79df", (3190, 60),
+        _splice_numbers, unit=1.0, classes=["EI", "IE", "N"],
+        features=tuple(f"place {k}" for k in (*range(-30, 0), *range(1, 31))), openml=46,
+    )  # fmt: skip
+    bunch = _load(stored, data_home)
     letters = np.array([[letter in meant for letter in "AGCT"] for meant in _LETTERS.values()], dtype=np.float64)
     letters /= letters.sum(axis=1, keepdims=True)
     shares = letters[bunch.data.astype(np.int64)]
@@ -184,29 +204,10 @@ def _read_roweis(path: Path) -> Arrays:
     return {"X": np.ascontiguousarray(images).reshape(len(images), 256), "y": digits}
 
 
-_WINE = StoredData(
-    "wine", "wine", "222aedd249f88b2af96188530d84a046ff2729434dfe0b99c8031efa3f25da11", (178, 13),
-    lambda arrays: (arrays["X"], arrays["y"]), unit=1e-6, classes=["class_0", "class_1", "class_2"],
-    features=(
-        "alcohol", "malic_acid", "ash", "alcalinity_of_ash", "magnesium", "total_phenols", "flavanoids",
-        "nonflavanoid_phenols", "proanthocyanins", "color_intensity", "hue", "od280/od315_of_diluted_wines", "proline",
-    ),
-    bundled=lambda: dict(zip("Xy", datasets.load_wine(return_X_y=True), strict=True)),
-)  # fmt: skip
 _IONOSPHERE = StoredData(
     "ionosphere", "ionosphere", "fc38eced0aed48e38b729c4b2adfee1aa63caa982d00d63756a54507a2d78f0d", (351, 34),
     _coded(["b", "g"]), unit=1e-5, classes=["bad", "good"],
     features=tuple(f"a{number:02d}" for number in range(1, 35)), openml=59,
-)  # fmt: skip
-_PIMA = StoredData(
-    "Pima diabetes", "pima", "54e5ab14fcff8a85d27a1f7beabf77e5e99bff09a191e46601142fa684a4e287", (768, 8),
-    _coded(["tested_negative", "tested_positive"]), unit=1e-3, classes=["negative", "positive"],
-    features=("pregnant", "glucose", "pressure", "triceps", "insulin", "mass", "pedigree", "age"), openml=37,
-)  # fmt: skip
-_SPLICE = StoredData(
-    "splice", "splice_nominal", "715fa27b5068e649412d952d35793195716203c8be9755aa569a6300a66f79df", (3190, 60),
-    _splice_numbers, unit=1.0, classes=["EI", "IE", "N"],
-    features=tuple(f"place {k}" for k in (*range(-30, 0), *range(1, 31))), openml=46,
 )  # fmt: skip
 _DIGITS: dict[str, Any] = {
     "classes": list("0123456789"),

@@ -5,17 +5,9 @@ from collections.abc import Callable
 import numpy as np
 from scipy.stats import norm
 
-from gaussguru import AdversarialSVC, GuruClassifier, KernelGuruClassifier, TotalSVC
+from gaussguru import AdversarialSVC, GuruClassifier, KernelGuruClassifier, TotalSVC, plotting
 from gaussguru._utils.types import Axes, Directory, Estimator, Figure, Labels, Values
-from gaussguru.plotting import (
-    AdversarialSamplesDisplay,
-    CloudDisplay,
-    DisplacementDisplay,
-    LossDisplay,
-    RegionsDisplay,
-    SigmaPathDisplay,
-    style,
-)
+from gaussguru.plotting import style
 from gaussguru.thesis.problems import BINARY
 from gaussguru.thesis.toys import make_gaussian_ring, make_gaussians, make_radial
 
@@ -37,7 +29,7 @@ def margin() -> Figure:
     X = X + np.outer(y, [1.2, 0.0])
     model = GuruClassifier(0.0, l2=0.1).fit(X, y)  # without noise: a support vector machine
     figure = style.figure(1, size=(5.0, 3.4))
-    ax = CloudDisplay.from_estimator(model, X, y, ax=figure.axes[0]).ax_
+    ax = plotting.CloudDisplay.from_estimator(model, X, y, ax=figure.axes[0]).ax_
     w, b = model.coef_[0], model.intercept_[0]
     foot = X.mean(axis=0) - (w @ X.mean(axis=0) + b) * w / (w @ w)
     ends = [foot + sign * w / (w @ w) for sign in (-1, 1)]
@@ -54,8 +46,8 @@ def clouds() -> Figure:
     model = GuruClassifier(0.7).fit(X, y)
     figure = style.figure(3, size=(3.4, 3.0))
     first, second, third = figure.axes
-    CloudDisplay.from_estimator(model, X, y, X_err=np.full(len(y), 0.7 / np.sqrt(2)), ax=first)
-    CloudDisplay.from_estimator(model, X, y, ax=second)
+    plotting.CloudDisplay.from_estimator(model, X, y, X_err=np.full(len(y), 0.7 / np.sqrt(2)), ax=first)
+    plotting.CloudDisplay.from_estimator(model, X, y, ax=second)
     first.set_title("(a) clouds in place of samples", fontsize=style.TITLE)
     second.set_title("(b) the worst clouds", fontsize=style.TITLE)
     for ax in (first, second):
@@ -73,12 +65,12 @@ def clouds() -> Figure:
 
 def smooth_loss() -> Figure:
     """Chapter 2: f is a smooth approximation of the hinge."""
-    return LossDisplay.from_losses("gaussian", ax=_one().axes[0]).figure_
+    return plotting.LossDisplay.from_losses("gaussian", ax=_one().axes[0]).figure_
 
 
 def robust_loss() -> Figure:
     """Chapter 2: the robust loss for several sigma, ``||w|| = 1``."""
-    return LossDisplay.from_sigmas((0.1, 0.5, 1.0, 2.0), ax=_one().axes[0]).figure_
+    return plotting.LossDisplay.from_sigmas((0.1, 0.5, 1.0, 2.0), ax=_one().axes[0]).figure_
 
 
 def toys() -> Figure:
@@ -96,7 +88,7 @@ def digits(data_home: Directory = None) -> Figure:
         split = BINARY[name].parts(0, data_home)
         model = GuruClassifier(4.0).fit(split.X_train, split.y_train)
         shown = [np.flatnonzero(split.y_train == label)[i] for label in model.classes_ for i in range(2)]
-        AdversarialSamplesDisplay.from_estimator(
+        plotting.AdversarialSamplesDisplay.from_estimator(
             model, split.X_train[shown], image_shape=(16, 16), n_draws=6, random_state=0, ax=ax
         )
         ax.set_title(BINARY[name].title, fontsize=style.TITLE)
@@ -112,7 +104,7 @@ def norms() -> Figure:
     figure = _one()
     for name in ("toy-a", "toy-b"):
         X, y = BINARY[name].parts(0)[:2]
-        SigmaPathDisplay.from_estimator(
+        plotting.SigmaPathDisplay.from_estimator(
             GuruClassifier(), X, y, sigmas=2.0 ** np.linspace(-6, 6, 49), name=BINARY[name].title, ax=figure.axes[0]
         )
     return figure
@@ -120,12 +112,12 @@ def norms() -> Figure:
 
 def dual_constraint() -> Figure:
     """Chapter 3: the dual constraint and its approximations."""
-    return LossDisplay.from_conjugates(ax=_one().axes[0]).figure_
+    return plotting.LossDisplay.from_conjugates(ax=_one().axes[0]).figure_
 
 
 def loss_family() -> Figure:
     """Chapter 3: the losses that belong to them."""
-    return LossDisplay.from_losses(ax=_one().axes[0]).figure_
+    return plotting.LossDisplay.from_losses(ax=_one().axes[0]).figure_
 
 
 def radial() -> Figure:
@@ -175,7 +167,7 @@ def diagonal() -> Figure:
     figure = style.figure(2)
     titles = {"isotropic": "any covariance", "axis": "a diagonal covariance"}
     for ax, (noise, title) in zip(figure.axes, titles.items(), strict=True):
-        CloudDisplay.from_estimator(GuruClassifier(0.7, noise=noise).fit(X, y), X, y, ax=ax)
+        plotting.CloudDisplay.from_estimator(GuruClassifier(0.7, noise=noise).fit(X, y), X, y, ax=ax)
         ax.set_title(f"The worst of {title}", fontsize=style.TITLE)
         ax.legend(fontsize=style.SMALL, loc="lower right")
     return figure
@@ -186,14 +178,14 @@ def _one() -> Figure:
 
 
 def _regions(ax: Axes, model: Estimator, X: Values, y: Labels, title: str) -> None:
-    RegionsDisplay.from_estimator(model.fit(X, y), X, y, ax=ax)
+    plotting.RegionsDisplay.from_estimator(model.fit(X, y), X, y, ax=ax)
     ax.set_title(title, fontsize=style.TITLE)
 
 
 def _displaced(model: Estimator, title: str) -> Figure:
     X, y = make_gaussians(40, random_state=1)
     figure = style.figure(1, size=(5.0, 3.4))
-    DisplacementDisplay.from_estimator(model.fit(X, y), X, y, ax=figure.axes[0])
+    plotting.DisplacementDisplay.from_estimator(model.fit(X, y), X, y, ax=figure.axes[0])
     figure.axes[0].set_title(title, fontsize=style.TITLE)
     return figure
 

@@ -10,9 +10,6 @@ from gaussguru.plotting import style
 from gaussguru.thesis.store import Store
 from gaussguru.thesis.tables import BINARY
 
-TOYS = ("toy-a", "toy-b")
-DIGITS = ("usps-3-5", "usps-5-8", "usps-7-9")
-
 
 def draw(store: Store, quick: bool, names: tuple[str, ...]) -> Figure:
     """Return a figure with mean accuracy and its standard error against the width of the noise, for each problem."""

@@ -79,8 +79,8 @@ EXPERIMENTS: dict[str, Experiment] = {
     "binary": _of_table(BINARY),
     "kernel": _of_table(KERNEL),
     "multiclass": _of_table(MULTICLASS),
-    "toy-noise": _of_noise("Chapter 2: resistance to noise, toy problems", noise.TOYS),
-    "digit-noise": _of_noise("Chapter 2: resistance to noise, USPS", noise.DIGITS),
+    "toy-noise": _of_noise("Chapter 2: resistance to noise, toy problems", ("toy-a", "toy-b")),
+    "digit-noise": _of_noise("Chapter 2: resistance to noise, USPS", tangents.PAIRS),
     "variants": _of_module("Chapter 5: M-GURU and M-GURU-S2, loss against updates", variants),
     "steps": _of_module("Chapter 6: a bounded norm, and steps for strong convexity", steps, steps.PROBLEMS),
     "tangents": _of_module(
@@ -142,9 +142,7 @@ def reproduce(
         Each has ``title``, ``columns``, ``rows``, ``note`` and ``markdown()``.
     """
     experiments = {name: EXPERIMENTS[check_choice("names", name, EXPERIMENTS)] for name in names or EXPERIMENTS}
-    # A missing data set is an error now, and not in half an hour.
-    for load in {load for experiment in experiments.values() for load in experiment.loaders}:
-        load(data_home=data_home)
+    _load_all(experiments.values(), data_home)
     directory = Path(output)
     with Store(directory / "results.jsonl") as store:
         # Figures of noise show results of a table: two experiments may share a piece.
@@ -180,6 +178,12 @@ def reproduce(
         if len(experiments) == len(EXPERIMENTS):
             report.save(shown / "report.html")
     return tables
+
+
+def _load_all(experiments: Iterable[Experiment], data_home: Directory) -> None:
+    """Load all data sets, so that a missing one is an error now, and not in half an hour."""
+    for load in {load for experiment in experiments for load in experiment.loaders}:
+        load(data_home=data_home)
 
 
 def _timed(name: str, key: Key, data_home: Any) -> tuple[Key, Any, float]:

@@ -27,8 +27,6 @@ MODELS: dict[str, Callable[..., Any]] = {
     ),
 }
 METHODS = ("every direction", "tangents", "copies")
-# Sigmas beside noise along tangents.
-SIGMAS = {"linear": (1.0, 0.25, 0.0625), "kernel": (2.0, 0.5)}
 
 
 def cells(quick: bool) -> list[Key]:
@@ -58,10 +56,11 @@ def compute(key: Key, data_home: Directory = None) -> dict[str, Any]:
 
 def _candidates(key: Key, split: ThesisSplit) -> Iterator[FittedCandidate]:
     make, method = MODELS[key["model"]], key["method"]
+    alone, beside = 2.0 ** np.arange(4, -7, -1), (1.0, 0.25, 0.0625) if key["model"] == "linear" else (2.0, 0.5)
     for size in (
         (0.0,) if method == "every direction" else (1.0, 0.5)
     ):  # of noise along tangents and of copies, in levels
-        for sigma in 2.0 ** np.arange(4, -7, -1) if method != "tangents" else SIGMAS[key["model"]]:
+        for sigma in alone if method != "tangents" else beside:
             given, part = {}, split
             if method == "tangents":
                 amounts = {"rotation": TURN * size, "translation": MOVE * size}
