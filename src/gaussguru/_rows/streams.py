@@ -430,8 +430,8 @@ class Units(NamedTuple):
         return X if self.x == 1 else X * X.dtype.type(self.x)
 
 
-# Label numbers and weights of a part, None where all are 1.
-Kept = tuple[Labels, Array | None]
+# Label numbers of a part, its weights (None where all are 1), and its number.
+Kept = tuple[Labels, Array | None, int]
 
 
 class Surveyed(NamedTuple):
@@ -507,7 +507,7 @@ class Draw(NamedTuple):
 
 
 def survey(part: Part, by_class: bool, draw: Draw | None) -> tuple[Kept, tuple[Surveyed, DrawnRows | None]]:
-    """Return the label numbers and weights of a part, and its summary with the rows drawn from it, or None.
+    """Return label numbers, weights and number of a part, and its summary with the rows drawn from it, or None.
 
     With ``by_class``, squares are summed for each class separately.
     """
@@ -526,7 +526,7 @@ def survey(part: Part, by_class: bool, draw: Draw | None) -> tuple[Kept, tuple[S
     # An index, not a slice: a view of no rows would keep the errors of the whole part.
     errors = None if part.X_err is None else part.X_err.take(np.zeros(0, dtype=np.intp))
     known = Surveyed(part.number, n, n_values, X.shape[1], sparse, classes, totals, sums, squares, errors)
-    return (codes, given), (known, draw(part, codes, given, totals) if n and draw is not None else None)
+    return (codes, given, part.number), (known, draw(part, codes, given, totals) if n and draw is not None else None)
 
 
 def mapped_rows(X: Matrix, index: Index) -> Matrix:
@@ -638,36 +638,28 @@ class Overview:
         return ClassMoments(sums, factors @ self._by_class("squares"))
 
 
-@dataclass(frozen=True, eq=False)
-class PartLabels:
-    """The number of a part, and the class of each of its label numbers."""
-
-    number: int
-    ranks: NDArray[np.int32]
-
-
 class _Absent(NamedTuple):
     """Stands for X in tasks that do not read it."""
 
     shape: tuple[int, int]
 
 
-def as_block(part: Part | None, kept: Kept, part_labels: PartLabels, factors: Array) -> Block:
+def as_block(part: Part | None, kept: Kept, ranks: NDArray[np.int32], factors: Array) -> Block:
     """Return a part as a block, from its label numbers and weights (``kept``), times a factor for each class.
 
-    Without a part the block has no values.
+    ``ranks`` holds the class of each label number. Without a part the block has no values.
     """
-    codes, given = kept
+    codes, given, number = kept
     X, errors = (_Absent((len(codes), 0)), None) if part is None else (part.X, part.X_err)
-    labels, plain = part_labels.ranks[codes], bool(np.all(factors == 1))
+    labels, plain = ranks[codes], bool(np.all(factors == 1))
     if plain and given is None and len(factors) == 2 and errors is None:
         ones = np.broadcast_to(1.0, len(labels))  # not read, and takes no memory
-        return Block(X, labels, ones, signed_weights(labels, None), None, part_labels.number)
+        return Block(X, labels, ones, signed_weights(labels, None), None, number)
     weights = np.ones(len(labels)) if given is None else given
     if not plain:
         weights = weights * factors[labels]
     signed = signed_weights(labels, weights) if len(factors) == 2 else weights
-    return Block(X, labels, weights, signed, errors, part_labels.number)
+    return Block(X, labels, weights, signed, errors, number)
 
 
 # --- rows ---------------------------------------------------------------------------------------------------
@@ -679,7 +671,7 @@ class StreamedRows(Rows):
     Parameters
     ----------
     parts : the parts, in the units of the problem
-    kept : row vector of label numbers and weights
+    kept : row vector of label numbers, weights and numbers of the parts
     overview : summary of the parts, in their order
     order : for each class of these rows, its number in the overview
     factors : factor on the weights of each class of these rows
@@ -701,11 +693,8 @@ class StreamedRows(Rows):
         drawn: DrawnRows | None = None,
     ) -> None:
         first, ranks = overview.parts[0], np.argsort(order).astype(np.int32)
-        part_labels = [
-            PartLabels(part.number, ranks[numbers])
-            for part, numbers in zip(overview.parts, overview.label_numbers, strict=True)
-        ]
-        self._items = parts.then(as_block, kept, part_labels, bare=partial(as_block, None), factors=factors)
+        of_parts = [ranks[numbers] for numbers in overview.label_numbers]
+        self._items = parts.then(as_block, kept, of_parts, bare=partial(as_block, None), factors=factors)
         self.map, self._root, self.errors = mapped, None, first.errors
         self.n_classes, self.n_rows = len(order), overview.n_rows
         self.n_columns, self.is_sparse = first.n_columns, first.is_sparse
