@@ -212,7 +212,7 @@ class Shelf:
 
     def __init__(self) -> None:
         self._lock, self._kept, self._end = Lock(), 0, 0
-        self._file: int | None = None
+        self.file = -1
 
     def put(self, value: object) -> object:
         """Store an array or a tuple of arrays; return a key from which :func:`taken` returns them."""
@@ -224,18 +224,13 @@ class Shelf:
             self._kept += value.nbytes
             if self._kept <= KEPT_BYTES:
                 return value
-            if self._file is None:
+            if self.file < 0:
                 with tempfile.TemporaryFile(prefix="gaussguru-") as file:
-                    self._file = os.dup(file.fileno())
-                weakref.finalize(self, os.close, self._file)
+                    self.file = os.dup(file.fileno())
+                weakref.finalize(self, os.close, self.file)
             start, self._end = self._end, self._end + value.nbytes
-        _write(self._file, np.ascontiguousarray(value), start)
+        _write(self.file, np.ascontiguousarray(value), start)
         return Stored(self, start, value.dtype, value.shape)
-
-    def get(self, start: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Numbers:
-        """Return an array from the file."""
-        assert self._file is not None
-        return read_array(self._file, start, dtype, shape)
 
 
 class Stored(NamedTuple):
@@ -250,7 +245,7 @@ class Stored(NamedTuple):
 def taken(value: object) -> Any:
     """Return the arrays that :meth:`Shelf.put` stored."""
     if isinstance(value, Stored):
-        return value.shelf.get(*value[1:])
+        return read_array(value.shelf.file, *value[1:])
     return tuple(taken(part) for part in value) if isinstance(value, tuple) else value
 
 
@@ -418,18 +413,6 @@ class LocalParts:
 # --- survey -------------------------------------------------------------------------------------------------
 
 
-class Units(NamedTuple):
-    """Change of units ``(X - shift) x`` of the values of every part."""
-
-    shift: Array | None = None
-    x: float = 1.0
-
-    def __call__(self, X: Matrix) -> Matrix:
-        if self.shift is not None:
-            X = X - self.shift.astype(X.dtype)
-        return X if self.x == 1 else X * X.dtype.type(self.x)
-
-
 # Label numbers of a part, its weights (None where all are 1), and its number.
 Kept = tuple[Labels, Array | None, int]
 
@@ -467,12 +450,15 @@ def in_partition(number: int) -> Iterator[None]:
         raise ValueError(f"partition {number}: {error}") from error
 
 
-def in_units(part: Part, units: Units, check: Callable[[Any, Any], Errors] = check_errors) -> Part:
-    """Return a part in other units, with error bars in the form that problems compute with."""
-    errors = None if part.X_err is None or not part.X.shape[0] else check(part.X_err, part.X)
-    if errors is not None and units.x != 1:
-        errors = errors.scaled(units.x)
-    return part._replace(X=units(part.X), X_err=errors)
+def in_units(
+    part: Part, shift: Array | None = None, x: float = 1.0, check: Callable[[Any, Any], Errors] = check_errors
+) -> Part:
+    """Return a part with the values ``(X - shift) x``, and error bars in the form that problems compute with."""
+    X = part.X if shift is None else part.X - shift.astype(part.X.dtype)
+    errors = None if part.X_err is None or not X.shape[0] else check(part.X_err, part.X)
+    if x != 1:
+        X, errors = X * X.dtype.type(x), None if errors is None else errors.scaled(x)
+    return part._replace(X=X, X_err=errors)
 
 
 class DrawnRows(NamedTuple):
