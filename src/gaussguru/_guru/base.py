@@ -471,11 +471,7 @@ class GuruEstimator(Classifier):
         return settings
 
     def _minimise(
-        self,
-        posed: Posed,
-        classes: Labels,
-        start: tuple[Array, Intercept] | None = None,
-        method: Method | None = None,
+        self, posed: Posed, classes: Labels, start: tuple[Array, Intercept] | None = None, method: Method | None = None
     ) -> Result:
         """Solve a problem, by the method of ``solver`` unless another is given, and keep all but the coefficients."""
         solver = (method or self._method).solver(posed.problem, warm=start is not None, **self._settings())

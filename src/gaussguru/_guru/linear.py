@@ -21,12 +21,7 @@ from gaussguru._guru.streamed import Gaps, Streamed, names_of, note_features, su
 from gaussguru._rows.rows import BlockMap, NotFiniteError
 from gaussguru._rows.streams import Blocks
 from gaussguru._rows.threads import block_map
-from gaussguru._rows.validation import (
-    Samples,
-    check_part,
-    check_samples,
-    explain_not_finite,
-)
+from gaussguru._rows.validation import Samples, check_part, check_samples, explain_not_finite
 from gaussguru._utils.linalg import Array
 from gaussguru.losses import Loss, resolve_loss
 from gaussguru.noise import QuadraticNoise, resolve_noise

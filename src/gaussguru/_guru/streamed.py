@@ -31,7 +31,6 @@ from gaussguru._rows.streams import (
     Overview,
     Part,
     StreamedRows,
-    Units,
     check_part_weights,
     in_partition,
     in_units,
@@ -149,7 +148,7 @@ def surveyed(
     if gaps is not None and heads[0].X_err is not None and not sparse:
         ready, population, more = gaps.filled(ready, heads)
         n_passes += more
-    ready = ready.then(in_units, units=Units(units.shift, units.x), check=check)
+    ready = ready.then(in_units, shift=units.shift, x=units.x, check=check)
     n_parts = None if streamed else len(parts)
     draw = Draw(partial(_drawn, n_parts=n_parts), RARE, n_parts) if draws else None
     kept, surveys = ready.surveyed(survey, by_class=class_weight is not None, draw=draw)

@@ -36,6 +36,8 @@ from gaussguru._utils.stages import Timed
 # of two candidates differ from row to row by 0.2 or less, so their means are known to 0.2 / sqrt(10,000) = 0.002, and
 # alpha to 1 or 2 percent. Of more classes 2/n_classes of that: the time of a probability grows with their number.
 SELECTION_ROWS = 10_000
+# So many of them are of each class, if there are.
+FEWEST = 200
 # The method that is taken unless another one is better by more than a standard error: the only one whose likelihood is
 # that of the probabilities.
 PREFERRED = "probit"
@@ -295,7 +297,7 @@ def selection_rows(samples: Samples, seed: int, most: int | None = None) -> tupl
     rows = []
     for c in range(len(samples.classes)):
         members = np.flatnonzero((labels == c) & (weights > 0))
-        size = min(len(members), max(200, round(most * len(members) / n)))  # at least 200 of each class
+        size = min(len(members), max(FEWEST, round(most * len(members) / n)))
         chosen = rng.permutation(members)[:size]
         factors[members] = weights[members].sum() / weights[chosen].sum()
         rows.append(chosen)

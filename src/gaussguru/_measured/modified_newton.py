@@ -1,24 +1,14 @@
 """Newton's method with a modified Hessian, for a smooth function of few unknowns that need not be convex."""
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from gaussguru._guru.solvers.line_search import DECREASE
 from gaussguru._guru.solvers.result import Status
+from gaussguru._measured.probit_problem import Probit
 from gaussguru._utils.linalg import EPS, LOST, Array, norm
-
-
-class Smooth(Protocol):
-    """A function with two derivatives, in unknowns that have the same units."""
-
-    @property
-    def weight(self) -> float:
-        """The unit of its values and gradients."""
-
-    def at(self, u: Array) -> tuple[float, Array, Array]:
-        """Return the value, the gradient and the Hessian."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +44,7 @@ class _Point(NamedTuple):
     hessian: Array
 
 
-def minimise(problem: Smooth, start: Array, *, tol: float, max_iter: int) -> Minimum:
+def minimise(problem: Probit, start: Array, *, tol: float, max_iter: int) -> Minimum:
     """Descend from a point to a local minimum.
 
     A step divides the gradient along each eigenvector of the Hessian by the absolute value of the curvature. Near a
@@ -92,7 +82,7 @@ def minimise(problem: Smooth, start: Array, *, tol: float, max_iter: int) -> Min
         at = to
 
 
-def _off_saddle(problem: Smooth, at: _Point, curvature: float, axis: Array) -> _Point | None:
+def _off_saddle(problem: Probit, at: _Point, curvature: float, axis: Array) -> _Point | None:
     """Return a point along an axis of negative curvature where F is less by more than rounding, or None.
 
     F falls on both sides. The side on which the largest entry rises is tried first, so that rounding does not decide.

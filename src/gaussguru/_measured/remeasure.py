@@ -9,15 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri, softmax
 from sklearn.base import BaseEstimator
 
-from gaussguru._errors import (
-    Asymmetric,
-    Limits,
-    LowRank,
-    any_roots,
-    check_errors,
-    split_errors,
-    standard_deviations,
-)
+from gaussguru._errors import Asymmetric, Limits, LowRank, any_roots, check_errors, split_errors, standard_deviations
 from gaussguru._guru.probabilities import (
     bivariate_normal,
     covariance_roots,

@@ -10,15 +10,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.metadata_routing import UNUSED
 
-from gaussguru._errors import (
-    Measured,
-    check_errors,
-    finite,
-    has_unmeasured,
-    measured,
-    scaled,
-    split_errors,
-)
+from gaussguru._errors import Measured, check_errors, finite, has_unmeasured, measured, scaled, split_errors
 from gaussguru._guru.base import ByProbability, Classifier
 from gaussguru._guru.probabilities import (
     covariance_roots,

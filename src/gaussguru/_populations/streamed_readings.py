@@ -51,9 +51,8 @@ class PartSummary(NamedTuple):
 
 
 class FeatureSummary(NamedTuple):
-    """Per feature: mean and unit of length of the values, whether any are missing, whether errors vary, share known."""
+    """Per feature: unit of length of the values, whether any are missing, whether errors vary, share known."""
 
-    means: Array
     lengths: Array
     gaps: NDArray[np.bool_]
     varying: NDArray[np.bool_]
@@ -91,7 +90,7 @@ def read_sample(parts: Blocks, limits: Array, about: Array, units: Array) -> tup
     moments = FeatureMoments.added([part.moments for part in summaries])
     means, spreads = moments.means_and_spreads()
     sample = StreamedSample(items, n, float(sum(part.total for part in summaries)))
-    return sample, FeatureSummary(means, lengths(means, spreads, finest), gaps, varying, moments.weights / sample.total)
+    return sample, FeatureSummary(lengths(means, spreads, finest), gaps, varying, moments.weights / sample.total)
 
 
 def unlabelled(part: Part) -> Part:

@@ -278,11 +278,7 @@ class Cluster:
         arguments = [self._given(vector, used) for step in calls for vector in step.vectors]
         given, picks = [values for values, _ in arguments], [pick for _, pick in arguments]
         every = [step.shared for step in calls]
-        call: Shared = {
-            "way": way,
-            "tasks": [(step.make, len(step.vectors)) for step in calls],
-            "picks": picks,
-        }
+        call: Shared = {"way": way, "tasks": [(step.make, len(step.vectors)) for step in calls], "picks": picks}
         if len(pickle.dumps(every)) > 1 << 14:  # sent to the scheduler once, not with each task
             given.append([self.session.sent(every)] * len(used))
         else:

@@ -223,7 +223,7 @@ class Shelf:
 
     def __init__(self) -> None:
         self._lock, self._kept, self._end = Lock(), 0, 0
-        self._file: int | None = None
+        self.file = -1
 
     def put(self, value: object) -> object:
         """Store an array or a tuple of arrays; return a key from which :func:`taken` returns them."""
@@ -235,18 +235,13 @@ class Shelf:
             self._kept += value.nbytes
             if self._kept <= KEPT_BYTES:
                 return value
-            if self._file is None:
+            if self.file < 0:
                 with tempfile.TemporaryFile(prefix="gaussguru-") as file:
-                    self._file = os.dup(file.fileno())
-                weakref.finalize(self, os.close, self._file)
+                    self.file = os.dup(file.fileno())
+                weakref.finalize(self, os.close, self.file)
             start, self._end = self._end, self._end + value.nbytes
-        _write(self._file, np.ascontiguousarray(value), start)
+        _write(self.file, np.ascontiguousarray(value), start)
         return Stored(self, start, value.dtype, value.shape)
-
-    def get(self, start: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Numbers:
-        """Return an array from the file."""
-        assert self._file is not None
-        return read_array(self._file, start, dtype, shape)
 
 
 class Stored(NamedTuple):
@@ -261,7 +256,7 @@ class Stored(NamedTuple):
 def taken(value: object) -> Any:
     """Return the arrays that :meth:`Shelf.put` stored."""
     if isinstance(value, Stored):
-        return value.shelf.get(*value[1:])
+        return read_array(value.shelf.file, *value[1:])
     return tuple(taken(part) for part in value) if isinstance(value, tuple) else value
 
 
@@ -429,20 +424,8 @@ class LocalParts:
 # --- survey -------------------------------------------------------------------------------------------------
 
 
-class Units(NamedTuple):
-    """Change of units ``(X - shift) x`` of the values of every part."""
-
-    shift: Array | None = None
-    x: float = 1.0
-
-    def __call__(self, X: Matrix) -> Matrix:
-        if self.shift is not None:
-            X = X - self.shift.astype(X.dtype)
-        return X if self.x == 1 else X * X.dtype.type(self.x)
-
-
-# Label numbers and weights of a part, None where all are 1.
-Kept = tuple[Labels, Array | None]
+# Label numbers of a part, its weights (None where all are 1), and its number.
+Kept = tuple[Labels, Array | None, int]
 
 
 class Surveyed(NamedTuple):
@@ -469,12 +452,15 @@ def in_partition(number: int) -> Iterator[None]:
         raise ValueError(f"partition {number}: {error}") from error
 
 
-def in_units(part: Part, units: Units, check: Callable[[Any, Any], Errors] = check_errors) -> Part:
-    """Return a part in other units, with error bars in the form that problems compute with."""
-    errors = None if part.X_err is None or not part.X.shape[0] else check(part.X_err, part.X)
-    if errors is not None and units.x != 1:
-        errors = errors.scaled(units.x)
-    return part._replace(X=units(part.X), X_err=errors)
+def in_units(
+    part: Part, shift: Array | None = None, x: float = 1.0, check: Callable[[Any, Any], Errors] = check_errors
+) -> Part:
+    """Return a part with the values ``(X - shift) x``, and error bars in the form that problems compute with."""
+    X = part.X if shift is None else part.X - shift.astype(part.X.dtype)
+    errors = None if part.X_err is None or not X.shape[0] else check(part.X_err, part.X)
+    if x != 1:
+        X, errors = X * X.dtype.type(x), None if errors is None else errors.scaled(x)
+    return part._replace(X=X, X_err=errors)
 
 
 class DrawnRows(NamedTuple):
@@ -509,7 +495,7 @@ class Draw(NamedTuple):
 
 
 def survey(part: Part, by_class: bool, draw: Draw | None) -> tuple[Kept, tuple[Surveyed, DrawnRows | None]]:
-    """Return the label numbers and weights of a part, and its summary with the rows drawn from it, or None.
+    """Return label numbers, weights and number of a part, and its summary with the rows drawn from it, or None.
 
     With ``by_class``, squares are summed for each class separately.
     """
@@ -528,7 +514,7 @@ def survey(part: Part, by_class: bool, draw: Draw | None) -> tuple[Kept, tuple[S
     # An index, not a slice: a view of no rows would keep the errors of the whole part.
     errors = None if part.X_err is None else part.X_err.take(np.zeros(0, dtype=np.intp))
     known = Surveyed(part.number, n, n_values, X.shape[1], sparse, classes, totals, sums, squares, errors)
-    return (codes, given), (known, draw(part, codes, given, totals) if n and draw is not None else None)
+    return (codes, given, part.number), (known, draw(part, codes, given, totals) if n and draw is not None else None)
 
 
 def mapped_rows(X: Matrix, index: Index) -> Matrix:
@@ -640,36 +626,28 @@ class Overview:
         return ClassMoments(sums, factors @ self._by_class("squares"))
 
 
-@dataclass(frozen=True, eq=False)
-class PartLabels:
-    """The number of a part, and the class of each of its label numbers."""
-
-    number: int
-    ranks: NDArray[np.int32]
-
-
 class _Absent(NamedTuple):
     """Stands for X in tasks that do not read it."""
 
     shape: tuple[int, int]
 
 
-def as_block(part: Part | None, kept: Kept, part_labels: PartLabels, factors: Array) -> Block:
+def as_block(part: Part | None, kept: Kept, ranks: NDArray[np.int32], factors: Array) -> Block:
     """Return a part as a block, from its label numbers and weights (``kept``), times a factor for each class.
 
-    Without a part the block has no values.
+    ``ranks`` holds the class of each label number. Without a part the block has no values.
     """
-    codes, given = kept
+    codes, given, number = kept
     X, errors = (_Absent((len(codes), 0)), None) if part is None else (part.X, part.X_err)
-    labels, plain = part_labels.ranks[codes], bool(np.all(factors == 1))
+    labels, plain = ranks[codes], bool(np.all(factors == 1))
     if plain and given is None and len(factors) == 2 and errors is None:
         ones = np.broadcast_to(1.0, len(labels))  # not read, and takes no memory
-        return Block(X, labels, ones, signed_weights(labels, None), None, part_labels.number)
+        return Block(X, labels, ones, signed_weights(labels, None), None, number)
     weights = np.ones(len(labels)) if given is None else given
     if not plain:
         weights = weights * factors[labels]
     signed = signed_weights(labels, weights) if len(factors) == 2 else weights
-    return Block(X, labels, weights, signed, errors, part_labels.number)
+    return Block(X, labels, weights, signed, errors, number)
 
 
 # --- rows ---------------------------------------------------------------------------------------------------
@@ -681,7 +659,7 @@ class StreamedRows(Rows):
     Parameters
     ----------
     parts : the parts, in the units of the problem
-    kept : row vector of label numbers and weights
+    kept : row vector of label numbers, weights and numbers of the parts
     overview : summary of the parts, in their order
     order : for each class of these rows, its number in the overview
     factors : factor on the weights of each class of these rows
@@ -703,11 +681,8 @@ class StreamedRows(Rows):
         drawn: DrawnRows | None = None,
     ) -> None:
         first, ranks = overview.parts[0], np.argsort(order).astype(np.int32)
-        part_labels = [
-            PartLabels(part.number, ranks[numbers])
-            for part, numbers in zip(overview.parts, overview.label_numbers, strict=True)
-        ]
-        self._items = parts.then(as_block, kept, part_labels, bare=partial(as_block, None), factors=factors)
+        of_parts = [ranks[numbers] for numbers in overview.label_numbers]
+        self._items = parts.then(as_block, kept, of_parts, bare=partial(as_block, None), factors=factors)
         self.map, self._root, self.errors = mapped, None, first.errors
         self.n_classes, self.n_rows = len(order), overview.n_rows
         self.n_columns, self.is_sparse = first.n_columns, first.is_sparse

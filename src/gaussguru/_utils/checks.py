@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
 
 class ParameterError(ValueError):
@@ -85,7 +84,7 @@ def check_choice(name: str, value: Any, known: Any) -> str:
     return value
 
 
-def check_kind(estimator: BaseEstimator, *kinds: type) -> None:
+def check_kind(estimator: object, *kinds: type) -> None:
     """Raise unless ``estimator`` is of one of these classes."""
     if not isinstance(estimator, kinds):
         names = " or ".join(kind.__name__ for kind in kinds)

@@ -4,15 +4,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
-
-from sklearn.base import BaseEstimator
+from typing import Any
 
 # :func:`stage` for an estimator.
 Timed = Callable[..., AbstractContextManager[list[str]]]
 
 
 @contextmanager
-def stage(estimator: BaseEstimator, name: str, done: "count[int] | None" = None, total: int = 0) -> Iterator[list[str]]:
+def stage(estimator: Any, name: str, done: "count[int] | None" = None, total: int = 0) -> Iterator[list[str]]:
     """Print a stage of a fit at its end, if ``estimator.verbose``: its seconds and, in a loop, the fraction done.
 
     Parameters
