@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from sklearn.preprocessing import StandardScaler
 
 from gaussguru._columns import Cells
-from gaussguru._errors import Limits
+from gaussguru._errors import Limits, standard_deviations
 from gaussguru._tables.base import listed_numbers
 from gaussguru._tables.files import NO_VALUE, TableError, TableReader, format_of, quoted
 from gaussguru._tables.fitting import Moments, TrainingRows, used_rows
 from gaussguru._tables.layout import Layout
-from gaussguru._tables.schema import checked_frame, deviations, read_parts
+from gaussguru._tables.schema import checked_frame, read_parts
 from gaussguru._utils.linalg import EPS, Array
 from gaussguru.sources import Arrays, Dask
 from gaussguru.sources.base import needed
@@ -228,15 +228,9 @@ def _moments(means: Array, variances: Array, n_rows: int) -> Moments:
 def _checked(part: Any, layout: Layout, name: str) -> Any:
     """Return values, errors and texts of labels of a partition, checked as those of a table in memory."""
     found = checked_frame(part, layout, name)
-    columns = (
-        found.X
-        if found.X_err is None
-        else found.X.assign(
-            **{
-                ERROR + feature: errors
-                for feature, errors in zip(layout.features, deviations(found.X_err).T, strict=True)
-            }
-        )
-    )
+    columns = found.X
+    if found.X_err is not None:
+        bars = standard_deviations(found.X_err, found.X.shape)
+        columns = columns.assign(**{ERROR + name: bars[:, j] for j, name in enumerate(layout.features)})
     weights = {} if found.weights is None else {WEIGHT: found.weights}
     return columns.assign(**weights, **{TEXT: found.y})
