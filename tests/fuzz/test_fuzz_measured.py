@@ -36,6 +36,10 @@ FOUND = {
     "a first factor that rounding chose": Problem(
         seed=2036254189, d=3, classes=4, data="constant", errors="wide", estimator="rank",
     ),
+    "an end of EM that did not count weights": Problem(
+        seed=968476167, classes=4, errors="asymmetric", estimator="population", promise="integer weights",
+    ),
+    "sums of weights that round": Problem(seed=35, classes=4, errors="wide", promise="integer weights"),
     "a median that did not count weights": Problem(
         seed=855707068, n=50, data="correlated", errors="wide", estimator="population", promise="integer weights",
     ),

@@ -150,17 +150,22 @@ def marked(errors: Any, gaps: Gaps) -> Any:
 
 
 def scaled(errors: Any, factor: Any) -> Any:
-    """Return parsed error bars times a factor, or times a factor for each feature, (d,)."""
+    """Return parsed error bars times a factor, or times a factor for each feature, (d,); 0 times infinity is 0."""
+    size = np.abs(factor)
     if isinstance(errors, Limits):
-        return Limits(errors.err * factor, errors.limits)
+        return Limits(scaled(errors.err, size), errors.limits)
     if isinstance(errors, LowRank):
         common = errors.factors * np.reshape(factor, (-1, 1))
-        return LowRank(common, None if errors.std is None else errors.std * factor)
+        return LowRank(common, None if errors.std is None else scaled(errors.std, size))
     if sp.issparse(errors):
-        return sp.csr_matrix(errors.multiply(factor))
+        return sp.csr_matrix(errors.multiply(size))
     if errors.ndim == 3:
-        return errors * np.multiply.outer(factor, factor)
-    return errors * factor if errors.ndim == 2 or np.ndim(factor) == 0 else errors[:, np.newaxis] * factor
+        size = np.multiply.outer(factor, factor)
+    elif errors.ndim == 1 and np.ndim(size):
+        size, errors = (size[0], errors) if np.all(size == size[0]) else (size, errors[:, np.newaxis])
+    if np.all(size):
+        return errors * size
+    return np.multiply(errors, size, out=np.zeros(np.broadcast_shapes(errors.shape, np.shape(size))), where=size != 0)
 
 
 def finite(errors: Any) -> Any:

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru._errors import PLAIN_ONLY, AffineComponents, LowRank, Measured
+from gaussguru._errors import PLAIN_ONLY, AffineComponents, LowRank, Measured, columns_of_errors, scaled
 from gaussguru._guru.base import LinearScores
 from gaussguru._guru.probabilities import places
 from gaussguru._utils.blocks import row_blocks
@@ -134,7 +134,8 @@ class AffineMap:
     def carry(self, X_err: Any) -> Any:
         """Return the errors of the outputs for values with these errors."""
         if self.monomial is not None:
-            return self._rescale(X_err, *self.monomial)
+            source, factors = self.monomial
+            return scaled(columns_of_errors(X_err, source), factors)
         A = dense(self.matrix)
         n_out = A.shape[1]
         if isinstance(X_err, LowRank):
@@ -157,25 +158,6 @@ class AffineMap:
             weighted = squares.multiply(column).tocsr() if sp.issparse(squares) else squares * column
             covariances[:, k] = weighted @ A
         return covariances
-
-    @staticmethod
-    def _rescale(X_err: Any, source: Index, factors: Array) -> Any:
-        def times(values: Array, by: Array) -> Array:  # 0 times infinity is 0: the output has no feature
-            return np.multiply(values, by, out=np.zeros(np.broadcast_shapes(values.shape, by.shape)), where=by != 0)
-
-        size = np.abs(factors)
-        if isinstance(X_err, LowRank):
-            std = None if X_err.std is None else AffineMap._rescale(X_err.std, source, factors)
-            return LowRank(X_err.factors[:, source] * factors[:, np.newaxis], std)
-        if sp.issparse(X_err):
-            return sp.csr_array(sp.csr_array(X_err)[:, source] @ sp.diags_array(size))
-        if X_err.ndim == 1:
-            if np.all(size == size[0]):
-                return times(X_err, size[:1])
-            return times(X_err[:, np.newaxis], size)
-        if X_err.ndim == 2:
-            return times(X_err[:, source], size)
-        return times(X_err[:, source][:, :, source], np.multiply.outer(factors, factors))
 
 
 def _scaling(function: Callable[[Any], Any], X: object, centre: Array, steps: Array, offset: Array) -> Array | None:

@@ -128,6 +128,7 @@ class PopulationClassifier(ByProbability, Classifier):
         self.class_count_ = np.bincount(labels, plain, len(self.classes_)).astype(np.float64)
         number = 1 if self.n_components == "auto" and self.rank_ else self.n_components
         model = Deconvolve(number, rank=self.rank_, random_state=seed_of(self.random_state), n_jobs=self.n_jobs)
+        model.tol *= len(X) / self.class_count_.sum()  # EM ends by the number of rows, and weights are numbers of rows
         weights = np.ones(len(X)) if plain is None else plain
         self.populations_ = []
         for c, count in enumerate(self.class_count_):

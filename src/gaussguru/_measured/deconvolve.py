@@ -598,7 +598,7 @@ def _median(values: Array, weight: Array) -> float:
     """Return the least value that half of the weight does not exceed."""
     order = np.argsort(values)
     below = np.cumsum(weight[order])
-    return float(values[order[np.searchsorted(below, 0.5 * below[-1])]])
+    return float(values[order[np.searchsorted(below, (0.5 - 1e-9) * below[-1])]])  # rounded sums of 1/3
 
 
 def _mean_and_spread(values: Array, weight: Array) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru._errors import LowRank, scaled, standard_deviations
+from gaussguru._errors import LowRank, standard_deviations
 from gaussguru._guru.base import Classifier, CollapseWarning, check_errors_given, seed_of
 from gaussguru._guru.streamed import by_parts, class_totals, names_of
 from gaussguru._measured.affine import NotLinearError
@@ -41,7 +41,7 @@ from gaussguru._measured.pool import (
     pool_folds,
     warn_if_uninformed,
 )
-from gaussguru._measured.posteriors import View, checked_measurements, labelled_rows, rank_of
+from gaussguru._measured.posteriors import View, checked_measurements, labelled_rows, rank_of, scaled_part
 from gaussguru._rows.streams import Part
 from gaussguru._rows.threads import Pool as Threads
 from gaussguru._rows.threads import n_threads
@@ -391,7 +391,7 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         if not self._is_linear:
             return self
         posteriors = source if X_err is None else self.population_.transform(source, fields.X_err)
-        to_scale = partial(_scaled_part, self.centre_, self.scale_, keep_errors=self.method_ != "shrunk")
+        to_scale = partial(scaled_part, self.centre_, self.scale_, keep_errors=self.method_ != "shrunk")
         posteriors = Mapped(posteriors, to_scale)
         if self.method_ == "probit":  # from the minimum of the subsample on
             model = copy.copy(self.estimator_)
@@ -686,12 +686,6 @@ def _of_every_value(X_err: Any, shape: tuple[int, int]) -> Any:
     if sp.issparse(X_err) or (isinstance(X_err, np.ndarray) and X_err.ndim == 1):
         return np.array(standard_deviations(X_err, shape))
     return LowRank(X_err.factors, np.zeros(shape)) if isinstance(X_err, LowRank) and X_err.std is None else X_err
-
-
-def _scaled_part(centre: Array, scale: Array, part: Part, keep_errors: bool) -> Part:
-    """Return posteriors in units of the spread of the population, without their covariances unless ``keep_errors``."""
-    err = None if part.X_err is None or not keep_errors else scaled(part.X_err, 1 / scale)
-    return part._replace(X=(part.X - centre) / scale, X_err=err)
 
 
 def _weighted_part(classes: NDArray[Any], factors: Array, part: Part) -> Part:

@@ -7,6 +7,7 @@ from sklearn.utils.validation import validate_data
 
 from gaussguru._errors import AffineComponents, Measured, scaled, split_errors
 from gaussguru._measured.deconvolve import Deconvolve
+from gaussguru._rows.streams import Part
 from gaussguru._rows.validation import Samples, check_samples, check_weights, warn_of_error_columns
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array
@@ -53,6 +54,12 @@ def labelled_rows(
     labels = all_rows.classes[all_rows.labels.astype(np.intp)]
     kept = check_samples(np.zeros((len(rows), 1)), labels[rows], weights, class_weight)
     return X[rows], None if X_err is None else take_rows(X_err, rows), weights, kept, all_rows
+
+
+def scaled_part(centre: Array, scale: Array, part: Part, keep_errors: bool = True) -> Part:
+    """Return samples in other units, without their errors unless ``keep_errors``."""
+    err = None if part.X_err is None or not keep_errors else scaled(part.X_err, 1 / scale)
+    return part._replace(X=(part.X - centre) / scale, X_err=err)
 
 
 class View(NamedTuple):

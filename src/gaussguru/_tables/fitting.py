@@ -28,7 +28,7 @@ from gaussguru._guru.linear import GuruClassifier
 from gaussguru._guru.path import sigma_path
 from gaussguru._guru.probabilities import winners
 from gaussguru._measured.error_bar import ErrorBarClassifier
-from gaussguru._rows.streams import Part
+from gaussguru._measured.posteriors import scaled_part
 from gaussguru._tables.contents import TableError, quoted
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.model import Model, is_plain
@@ -393,7 +393,7 @@ def _prepare(rows: TrainingRows, scale: bool | None) -> tuple[list[tuple[str, Es
         spread = 1.0 if scale else rows.moments.spread
         for _, step in steps:
             rows.moments.fit(step, layout.features)
-        X = Mapped(X, partial(_scaled, rows.moments.means, rows.moments.scales)) if scale else X
+        X = Mapped(X, partial(scaled_part, rows.moments.means, rows.moments.scales)) if scale else X
     else:
         spread = 1.0 if scale is not False else Moments.of(StandardScaler(with_mean=not sparse).fit(X)).spread
         samples = measured(X, X_err)
@@ -415,12 +415,6 @@ def _check_values(rows: TrainingRows) -> None:
         raise TableError(f"{rows.name}: column {name} has no value in any row; leave it out with --drop {name}")
 
 
-def _scaled(mean: Array, scale: Array, part: Part) -> Part:
-    """Return samples divided by scales after means were subtracted."""
-    X_err = part.X_err
-    if X_err is not None:  # covariances have both scales
-        X_err = X_err / (scale if X_err.ndim == 2 else np.multiply.outer(scale, scale))
-    return part._replace(X=(part.X - mean) / scale, X_err=X_err)
 
 
 def split_rows(data: Data, share: float) -> tuple[Data, Data]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gaussguru._columns import Cells
 from gaussguru._columns.measured import LARGEST
-from gaussguru._errors import Limits
+from gaussguru._errors import Limits, standard_deviations
 from gaussguru._rows.streams import mapped_rows
 from gaussguru._tables.base import NO_VALUE, TableReader, column_of, nearest
 from gaussguru._tables.contents import TableError, quoted
@@ -175,7 +175,7 @@ class _Gaps:
         n, what = X.shape[0], self.layout.missing
         missing = np.zeros((n, 0), dtype=bool) if sparse else np.isnan(X)
         if X_err is not None:
-            errors = deviations(X_err)
+            errors = standard_deviations(X_err, X.shape)
             missing |= np.isposinf(errors) | np.isnan(errors)
         complete: NDArray[np.bool_] = np.full(n, True)
         if what in ("error", "drop"):
@@ -222,12 +222,6 @@ def _cut(parts: Iterable[tuple[Any, Record]], most_rows: int | None) -> Iterator
         for first in range(0, n, step):
             rows = {name: column.slice(first, step) for name, column in columns.items()}
             yield numbers if step == n else numbers[first : first + step], rows
-
-
-def deviations(X_err: Array | Limits) -> Array:
-    """Return the standard deviations of values and limits, or those of covariances."""
-    errors: Array = X_err.err if isinstance(X_err, Limits) else X_err
-    return errors if errors.ndim == 2 else np.sqrt(np.einsum("ijj->ij", errors))
 
 
 def _check_extremes(table: str, features: list[str], X: Array, first: int) -> None:

@@ -18,13 +18,13 @@ import pyarrow.parquet
 from sklearn.preprocessing import StandardScaler
 
 from gaussguru._columns import Cells
-from gaussguru._errors import Limits
+from gaussguru._errors import Limits, standard_deviations
 from gaussguru._tables.base import NO_VALUE, TableReader, listed_numbers
 from gaussguru._tables.contents import TableError, quoted
 from gaussguru._tables.files import format_of
 from gaussguru._tables.fitting import Moments, TrainingRows, used_rows
 from gaussguru._tables.layout import Layout
-from gaussguru._tables.schema import checked_frame, deviations, read_parts
+from gaussguru._tables.schema import checked_frame, read_parts
 from gaussguru._utils.linalg import EPS, Array
 from gaussguru._utils.types import Mixed
 from gaussguru.sources import Arrays, Dask
@@ -219,7 +219,9 @@ def _moments(means: Array, variances: Array, n_rows: int) -> Moments:
 def _checked(part: Any, layout: Layout, name: str) -> Any:
     """Return values, errors and texts of labels of a partition, checked as those of a table in memory."""
     found = checked_frame(part, layout, name)
-    errors = {} if found.X_err is None else dict(zip(_error_columns(layout), deviations(found.X_err).T, strict=True))
+    errors = {}
+    if found.X_err is not None:
+        errors = dict(zip(_error_columns(layout), standard_deviations(found.X_err, found.X.shape).T, strict=True))
     weights = {} if found.weights is None else {WEIGHT: found.weights}
     return found.X.assign(**errors, **weights, **{TEXT: found.y})
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 
 from gaussguru._tables.base import TableReader
@@ -283,7 +282,8 @@ def _fit_in_words(card: Record) -> Iterator[str]:
 
 def _read(table: TableReader, layout: Layout) -> tuple["Data", str]:
     """Return a whole table, and in words what was read."""
-    from gaussguru._tables.schema import deviations, read_all
+    from gaussguru._errors import unmeasured
+    from gaussguru._tables.schema import read_all
 
     with console.busy("reading"):
         data = read_all(table, layout, learning=True)
@@ -294,8 +294,8 @@ def _read(table: TableReader, layout: Layout) -> tuple["Data", str]:
     parts.append(count(len(data.layout.features), "feature"))
     if layout.errors:
         parts.append(f"{len(layout.errors)} of them with errors")
-    if data.X_err is not None and (unmeasured := int(np.isinf(deviations(data.X_err)).sum())):
-        parts.append(f"{count(unmeasured, 'value')} not measured")
+    if data.X_err is not None and (n_gaps := int(unmeasured(data.X_err, data.X.shape).sum())):
+        parts.append(f"{count(n_gaps, 'value')} not measured")
     if unnamed := table.columns.count(""):
         parts.append(f"{count(unnamed, 'column')} without a name not used")
     parts.append(f"labels in {quoted(layout.target)}" if layout.target else "labels")
