@@ -64,7 +64,7 @@ def predict(
             metavar="FACTOR",
             help="Add remeasure_gain: the expected drop in the error probability of the row if it is measured "
             "again and its errors become FACTOR times as large, from 0 (exact) to 1. Measure the largest gains "
-            "first. Missing values stay missing.",
+            "first. Missing values stay missing; rows with limits have no gain.",
         ),
     ] = None,
     keep: Annotated[
@@ -104,13 +104,19 @@ def predict(
         def tables() -> Iterator[dict[str, Any]]:
             from gaussguru._tables.schema import read_parts
 
-            done = 0
+            done = without_gain = 0
             rows = loaded.rows_together
             for part in read_parts(table, loaded.layout, labels=False, keep=kept, most_rows=rows, notes=notes):
                 done += len(part.complete)
-                yield _predicted(loaded, part, types, each=each, remeasure=remeasure)
+                columns = _predicted(loaded, part, types, each=each, remeasure=remeasure)
+                yield columns
+                if remeasure is not None:
+                    without_gain += columns[_GAIN].null_count - int((~part.complete).sum())
                 if status is not None:
                     status.update(f"predicting: {done} rows", table.share)
+            if without_gain:
+                rows_with = count(without_gain, "row")
+                notes.append(f"{_GAIN} is empty in {rows_with} with limits, where the gain is not known")
             if not done:
                 yield {name: pa.array([], types.get(name, pa.string())) for name in [*kept, *types]}
 
@@ -122,6 +128,7 @@ def predict(
         console.tell({"rows": n_rows, "output": output, "columns": [*kept, *types]})
 
 
+_GAIN = "remeasure_gain"
 _LABEL_TYPES = {"number": pa.int64(), "bool": pa.bool_(), "text": pa.string()}
 
 
@@ -144,7 +151,8 @@ def _predicted(
         values = np.zeros(len(part.complete), dtype=found[name].dtype if found else np.float64)
         if found:
             values[part.complete] = found[name]
-            columns[name] = pa.array(values, kind, mask=~part.complete)
+            is_empty = np.isnan(values) if name == _GAIN else False  # of rows with limits
+            columns[name] = pa.array(values, kind, mask=~part.complete | is_empty)
         else:
             columns[name] = pa.nulls(len(part.complete), kind)
     return columns
@@ -250,6 +258,7 @@ def evaluate(
     _print_evaluation(result)
 
 
+ON_TRAINING_ROWS = "The model was fitted to this file: its scores promise too much for other rows."
 # Classes whose confusions are printed; JSON has all of them.
 MOST_CONFUSIONS = 15
 
@@ -290,7 +299,7 @@ def _print_evaluation(result: dict[str, Any]) -> None:
         curve = {name: values for name, values in curve.items() if name != "error" or any(values)}
     curve = {"standard_error" if name == "error" else name: values for name, values in curve.items()}
     if result.pop("training_rows"):
-        print("The model was fitted to this file: its scores promise too much for other rows.\n")
+        print(f"{ON_TRAINING_ROWS}\n")
     print(f"{result.pop('verdict')}\n")
     for name, value in result.items():
         beside = f"   class frequencies {cell(baseline[name])}" if name in baseline and value is not None else ""
@@ -309,6 +318,8 @@ def _report(model: "Model", data: "Data", result: dict[str, Any], *, title: str,
     levels = result["robustness"]["noise_level"]
     how: dict[str, Any] = {"noise_levels": levels, "absolute": True, "feature_names": model.layout.features}
     page = evaluation_report(model.classifier, samples, y, title=title, **how)
+    if result["training_rows"]:
+        page.lead(ON_TRAINING_ROWS, first=True)
     groups = {name: value for name, value in model.card.items() if isinstance(value, dict)}
     others = {name: value for name, value in model.card.items() if name not in groups}
     page.heading("Trained on").text(
