@@ -19,7 +19,7 @@ from gaussguru._errors import Limits, check_errors, has_unmeasured, not_measured
 from gaussguru._guru.probabilities import expected_score
 from gaussguru._measured.affine import NotLinearError, as_table, final_estimator
 from gaussguru._measured.deconvolve import Deconvolve, predictive_of_errors
-from gaussguru._measured.inspection import coefficients
+from gaussguru._measured.inspection import coefficients, feature_importance
 from gaussguru._measured.remeasure import remeasure_gain
 from gaussguru._measured.under_noise import (
     RobustnessCurve,
@@ -55,6 +55,8 @@ from gaussguru.report.reliability import (
 # Largest numbers of samples of a curve, for seconds of work: with a closed form, with quadrature (more than three
 # classes), and with noise that is drawn (models that are not linear).
 CLOSED, QUADRATURE, SAMPLED = 100_000, 1000, 5000
+# Samples that are enough for the importance of features, of which there may be many.
+FEWEST = 100
 # Smallest and largest number of draws of noise, and the number of drawn values at a level. For linear models and many
 # samples, drawing is cheaper than quadrature.
 REPEATS, VALUES = (10, 100), 30_000_000
@@ -279,6 +281,8 @@ class _Evaluation:
             weights = coefficients(self.model, self.samples).per_spread
         except (TypeError, ValueError):
             self.left_out["Weights of the features"] = f"{type(self.final).__name__} has no linear score of them"
+            if is_calibrated(self.model):
+                self.importance(names)
             return
         names = list(map(str, getattr(self.X, "columns", names or range(self.X.shape[1]))))
         size = np.abs(weights).max(axis=0)
@@ -290,6 +294,26 @@ class _Evaluation:
             [[names[j], *weights[:, j].tolist()] for j in order],
             caption="Coefficients times the standard deviation of the feature: by how much the score changes if a "
             f"typical difference is added.{more}",
+        )
+
+    def importance(self, names: Sequence[str] | None) -> None:
+        """Add the rise of the log loss where a feature was not measured."""
+        n, d = self.X.shape
+        names = list(map(str, getattr(self.X, "columns", names or range(d))))
+        index = np.sort(np.random.default_rng(0).permutation(n)[: max(FEWEST, SAMPLED // d)])
+        X, X_err = take_rows(self.X, index), None if self.X_err is None else take_rows(self.X_err, index)
+        try:
+            found = feature_importance(self.model, X, self.y[index], X_err)
+        except (TypeError, ValueError) as error:
+            self.left_out["Importance of the features"] = str(error)
+            return
+        order = np.argsort(-found.importance, kind="stable")[:FEATURES]
+        some = f" By {len(index)} of the samples." if len(index) < n else ""
+        more = f" The {FEATURES} largest of {d}." if d > FEATURES else ""
+        self.report.heading("Importance of the features").table(
+            ["feature", "rise of log loss", "standard error"],
+            [[names[j], f"{found.importance[j]:.4f}", f"{found.error[j]:.4f}"] for j in order],
+            caption=f"By how much the log loss rises if the feature is not measured.{more}{some}",
         )
 
     def confusion(self) -> None:
