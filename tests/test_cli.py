@@ -574,6 +574,17 @@ def test_an_evaluation_begins_with_a_verdict(run, fails):
     fails("evaluate", "m", "t.csv", "--keep", "name", words=["t.csv", "name"])
 
 
+@pytest.mark.parametrize("matters", [False, True])
+def test_a_fit_that_is_no_better_than_the_most_frequent_class_says_so(run, matters):
+    rng, n = np.random.default_rng(0), 120
+    y = np.arange(n) % 5 == 0
+    frame = pd.DataFrame({"a": rng.standard_normal(n) + 5 * matters * y, "y": np.where(y, "yes", "no")})
+    frame.to_csv("t.csv", index=False)
+    _, _, err = run("fit", "t.csv", "--target", "y", "-o", "m")
+    assert ("NO BETTER than the most frequent class alone: accuracy 0.8000" in err) != matters
+    assert json.loads(succeeds(run("show", "m")))["fit"]["accuracy_of_frequencies"] == 0.8
+
+
 def test_predictions_come_in_parts_of_bounded_size(run, monkeypatch):
     toy().to_csv("t.csv", index=False)
     succeeds(run("fit", "t.csv", "--target", "y", "--sigma", "0.5", "-o", "m"))
