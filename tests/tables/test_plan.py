@@ -1022,6 +1022,8 @@ def test_sigma_is_chosen_by_another_score(tmp_path, monkeypatch, capsys, name):
     card = read_model("m").card
     assert card["cross_validation"]["neg_log_loss"] == pytest.approx(list(expected), rel=1e-4)
     assert card["fit"]["cv_neg_log_loss"] == pytest.approx(max(expected), rel=1e-4)
+    right = read_model("m").estimator.predict(frame[["a", "b"]]) == KIND
+    assert card["fit"]["training_accuracy"] == pytest.approx(right.mean())
     for more, words in (
         (["--sigma", "1"], "--scoring neg_log_loss chooses sigma"),
         (["--scoring", "r2"], "'r2' is not"),

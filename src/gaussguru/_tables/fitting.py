@@ -296,9 +296,10 @@ def _fit_guru(
         found.__dict__.pop("feature_names_in_", None)
         if not scale:
             found.feature_names_in_ = np.asarray(rows.layout.features, dtype=object)
+    accuracy_of = GuruClassifier.score if isinstance(found, GuruClassifier) else type(found).score  # not by --scoring
     about = {"sigma": float(found.sigma), f"cv_{search.scoring}": None if scores is None else scores.pop("best")}
     more = {"scaled": scale, "spread": spread} | ({} if scores is None else {"cross_validation": scores})
-    accuracy = float(found.score(X, labels.y, **given))
+    accuracy = float(accuracy_of(found, X, labels.y, **given))
     return _Fitted(steps, found, found, accuracy, getattr(found, "n_passes_", None), about, more)
 
 
