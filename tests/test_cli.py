@@ -360,9 +360,19 @@ def test_errors_with_two_sides_and_limits_are_found_by_their_names(run, fails, u
     np.testing.assert_allclose(found["probability_yes"], by_hand.predict_proba(values, errors)[:, 1], rtol=1e-6)
     succeeds(run("evaluate", "m", "t.csv", "--report", "r.html"))
     assert "it requires standard deviations" in Path("r.html").read_text()
-    fails("predict", "m", "t.csv", "--remeasure", "0.5", "-o", "p", words=["--remeasure", "'c_limit'"])
     frame.assign(c_limit=0).to_csv("none.csv", index=False)
     gains = predictions(succeeds(run("predict", "m", "none.csv", "--remeasure", "0.5")))["remeasure_gain"]
+    code, out, err = run("predict", "m", "t.csv", "--remeasure", "0.5")
+    with_limit = (frame["c_limit"] == -1).to_numpy()
+    assert (code, f"remeasure_gain is empty in {with_limit.sum()} rows with limits" in " ".join(err)) == (0, True)
+    some = predictions(out)["remeasure_gain"]
+    np.testing.assert_array_equal(np.isnan(some), with_limit)
+    frame[~with_limit].assign(c_limit=0).to_csv("rest.csv", index=False)
+    rest = predictions(succeeds(run("predict", "m", "rest.csv", "--remeasure", "0.5")))["remeasure_gain"]
+    np.testing.assert_allclose(np.asarray(some)[~with_limit], rest, rtol=1e-6)
+    frame.assign(c_limit=-1).to_csv("all.csv", index=False)
+    code, out, err = run("predict", "m", "all.csv", "--remeasure", "0.5")
+    assert (code, predictions(out)["remeasure_gain"].isna().all()) == (0, True)
     values, errors = errors_from_frame(frame.drop(columns=["y", "c_limit"]))
     symmetric, spreads = (pd.DataFrame(np.asarray(part), columns=[*"abc"]) for part in errors.symmetric(values))
     np.testing.assert_allclose(gains, remeasure_gain(by_hand, symmetric, spreads, 0.5 * spreads), rtol=1e-5, atol=1e-8)
@@ -562,6 +572,17 @@ def test_an_evaluation_begins_with_a_verdict(run, fails):
     assert found["baseline"]["accuracy"] == max(classes["frequency"])
     fails("evaluate", "m", "t.csv", "--keep", "id", "--report", "r.html", words=["--keep", "--report"])
     fails("evaluate", "m", "t.csv", "--keep", "name", words=["t.csv", "name"])
+
+
+@pytest.mark.parametrize("matters", [False, True])
+def test_a_fit_that_is_no_better_than_the_most_frequent_class_says_so(run, matters):
+    rng, n = np.random.default_rng(0), 120
+    y = np.arange(n) % 5 == 0
+    frame = pd.DataFrame({"a": rng.standard_normal(n) + 5 * matters * y, "y": np.where(y, "yes", "no")})
+    frame.to_csv("t.csv", index=False)
+    _, _, err = run("fit", "t.csv", "--target", "y", "-o", "m")
+    assert ("NO BETTER than the most frequent class alone: accuracy 0.8000" in err) != matters
+    assert json.loads(succeeds(run("show", "m")))["fit"]["accuracy_of_frequencies"] == 0.8
 
 
 def test_predictions_come_in_parts_of_bounded_size(run, monkeypatch):
@@ -915,6 +936,12 @@ def test_a_report_of_an_evaluation(run, fails):
     assert (code, err) == (0, ["wrote r.html"])
     assert json.loads(out)["accuracy"] == json.loads(run("evaluate", "m", "t.csv", "--json")[1])["accuracy"]
     page = Path("r.html").read_text()
+    first, second = re.findall('<p class="lead">([^<]*)', page)
+    assert first.startswith("The model was fitted to this file")
+    assert "class frequencies" in second
+    toy().iloc[1:].to_csv("u.csv", index=False)
+    succeeds(run("evaluate", "m", "u.csv", "--report", "u.html"))
+    assert "was fitted to this file" not in Path("u.html").read_text()
     assert "<title>m on t.csv" in page
     assert "Model card" in page
     fails("evaluate", "m", "t.csv", "--report", "r.html", words=["r.html", "--force"])

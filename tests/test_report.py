@@ -35,7 +35,7 @@ from gaussguru import (
 from gaussguru._measured.under_noise import with_larger_errors
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import Limits, LowRank, Measured
-from gaussguru.inspection import coefficients
+from gaussguru.inspection import coefficients, feature_importance
 from gaussguru.plotting import RobustnessCurveDisplay, style
 from gaussguru.population import Deconvolve, predictive_of_errors
 from gaussguru.preprocessing import WithErrors
@@ -457,6 +457,11 @@ def test_evaluation_of_probabilities_without_a_score(model, n_classes):
     assert float(shares["log loss"]) == pytest.approx(log_loss(y, expected), abs=6e-5)
     assert [row[0] for row in page.table("errors", "samples")] == ["small", "medium", "large"]
     assert page.table("noise level", "accuracy")[0][1] == shares["accuracy"]
+    importance = feature_importance(model, X, y, E)
+    order = np.argsort(-importance.importance, kind="stable")
+    assert [row[:2] for row in page.table("feature", "rise of log loss")] == [
+        [X.columns[j], f"{importance.importance[j]:.4f}"] for j in order
+    ]
     pooled = isinstance(model, ErrorBarClassifier)
     if pooled:
         gain = remeasure_gain(model, X, np.where(np.isnan(X), np.inf, E), np.where(np.isnan(X), np.inf, 0.5 * E))

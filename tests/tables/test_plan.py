@@ -207,6 +207,91 @@ def test_archives_put_the_mark_of_errors_into_names(values, of_errors, kind):
     assert column_roles(["a", values, *of_errors.split()]).errors == {values: Bar(kind, of_errors.split(), factor)}
 
 
+@pytest.mark.parametrize(
+    ("columns", "errors"),
+    [
+        ("87Sr/86Sr|87Sr/86Sr 2SE|Age (Ma)|Age 2\u03c3 (Ma)", [("87Sr/86Sr", 0.5), ("Age (Ma)", 0.5)]),
+        ("U (ppm)|U 2s|Th|Th ±2 sd", [("U (ppm)", 0.5), ("Th", 0.5)]),
+        ("age|age_1s|d18O|d18O 1\u03c3|Hf|Hf \u03c3", [("age", 1.0), ("d18O", 1.0), ("Hf", 1.0)]),
+    ],
+)
+def test_laboratories_say_in_names_how_many_standard_deviations_errors_are(columns, errors):
+    names = columns.split("|")
+    expected = {
+        value: Bar("sigma", [error], factor) for (value, factor), error in zip(errors, names[1::2], strict=True)
+    }
+    assert column_roles(names).errors == expected
+    assert {*column_roles([*names[::2], "ratio 2SE", "x_2s"]).doubtful} == {"ratio 2SE", "x_2s"}
+
+
+def test_two_standard_deviations_are_halved_and_said(tmp_path):
+    frame = pd.DataFrame({"a": numbers(0), "a 2SE": errors(0), "b": numbers(1), "b_err": errors(1), "y": KIND})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    np.testing.assert_allclose(read(tmp_path / "t.csv", "y").X_err[:, 0], frame["a 2SE"] / 2)
+    scaled = read(tmp_path / "t.csv", "y", error_factor=0.1).X_err  # of errors whose names do not say their level
+    np.testing.assert_allclose(scaled, np.column_stack([frame["a 2SE"] / 2, 0.1 * frame["b_err"]]))
+    notes = plan_of(tmp_path / "t.csv", "y").notes
+    assert notes == ["errors of 'a' are two standard deviations, by their names: divided by 2"]
+
+
+def test_margins_of_the_vulnerability_index_are_those_of_its_estimates():
+    roles = column_roles(["STCNTY", "E_TOTPOP", "M_TOTPOP", "EP_POV150", "MP_POV150", "EPL_POV150"])
+    factor = NINETY_PERCENT
+    assert roles.errors == {
+        "E_TOTPOP": Bar("sigma", ["M_TOTPOP"], factor), "EP_POV150": Bar("sigma", ["MP_POV150"], factor),
+    }  # fmt: skip
+    assert roles.ignored == {"STCNTY": "identifier"}
+    assert not roles.doubtful
+
+
+def test_numbers_of_sloan_are_identifiers_beside_its_objects_without_errors():
+    sloan = ["run", "rerun", "camcol", "field", "plate", "mjd", "fiberid"]
+    for also in (["objid"], ["SpecObjID"], ["Z", "Z_ERR", "ZWARNING"]):
+        assert {*sloan} <= column_roles([*also, *sloan, "u", "g"]).ignored.keys()
+
+
+def test_positions_with_decl_and_flags_of_a_catalogue():
+    assert column_roles(["ra", "decl", "flux"]).ignored == {"ra": "position", "decl": "position"}
+    assert [*column_roles(["Fx", "e_Fx", "q_Pos"]).doubtful] == ["q_Pos"]
+    assert not column_roles(["Fx", "q_Pos"]).doubtful
+
+
+def test_integers_with_names_of_identifiers_are_doubtful_and_few_are_not(tmp_path):
+    frame = pd.DataFrame({"BRICKID": np.arange(N) % 30, "ROI_num": np.arange(N) % 25, "covid": EVEN})
+    plan = planned(frame.assign(a=numbers(0), y=KIND), tmp_path)
+    assert {*plan.doubtful} == {"BRICKID", "ROI_num"}
+    assert plan.settled_by == ["--drop 'BRICKID'", "--drop 'ROI_num'"]
+
+
+def test_constant_flags_are_ignored_and_not_asked_about(tmp_path):
+    frame = pd.DataFrame(
+        {"a": numbers(0), "a_err": errors(0), "x_flag": 0, "ph_qual": "AAA", "b_flag": EVEN, "y": KIND}
+    )
+    plan = planned(frame, tmp_path)
+    assert [*plan.doubtful] == ["b_flag"]
+    assert plan.as_dict()["x_flag"] == plan.as_dict()["ph_qual"] == "ignored: constant"
+
+
+def test_margins_of_controlled_estimates_are_dropped_by_the_remedy(tmp_path, monkeypatch, capsys):
+    """The census writes -555555555 where an estimate has no error."""
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame({"B1_001E": numbers(0), "B1_001M": errors(0), "B2_001E": numbers(1), "B2_001M": -555555555})
+    frame.assign(y=KIND).to_csv("t.csv", index=False)
+    assert main(["fit", "t.csv", "--target", "y", "-o", "m", *LINEAR]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "'B2_001M' has -555555555 and no error in all rows; dropped, 'B2_001E' is exact" in line
+    assert main(shlex.split(line[line.index("gaussguru fit") :])[1:]) == 0
+    assert read_model("m").layout.errors.keys() == {"B1_001E"}
+    assert read_model("m").layout.values == ["B1_001E", "B2_001E"]
+
+
+def test_columns_of_arrays_are_ignored_as_such(tmp_path):
+    arrays = pa.array([[1.0, 2.0]] * N)
+    table = {"a": numbers(0), "a_err": errors(0), "spectrum": arrays, "y": KIND}
+    pyarrow.feather.write_feather(pa.table(table), tmp_path / "t.feather")
+    assert plan_of(tmp_path / "t.feather", "y").as_dict()["spectrum"] == "ignored: arrays in cells"
+
+
 def test_a_margin_of_an_estimate_that_is_not_there_is_doubtful():
     assert column_roles(["a", "DP03_0128PM"]).doubtful.keys() == {"DP03_0128PM"}
 
@@ -851,7 +936,9 @@ def test_groups_in_parts_are_refused(tmp_path, monkeypatch, capsys):
     grouped().to_csv("t.csv", index=False)
     monkeypatch.setattr(streaming, "LARGE", 100)
     assert main(["fit", "t.csv", "--target", "y", "--groups", "site", "--drop", "w", "-o", "m", *LINEAR]) == 2
-    assert "--groups is for files that are read into memory" in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--groups is for files that are read into memory" in line
+    assert "put some of the groups, with all their rows, into such a file" in line
 
 
 def test_words_among_numbers_are_named_and_then_no_value(tmp_path, monkeypatch, capsys):
@@ -935,6 +1022,8 @@ def test_sigma_is_chosen_by_another_score(tmp_path, monkeypatch, capsys, name):
     card = read_model("m").card
     assert card["cross_validation"]["neg_log_loss"] == pytest.approx(list(expected), rel=1e-4)
     assert card["fit"]["cv_neg_log_loss"] == pytest.approx(max(expected), rel=1e-4)
+    right = read_model("m").estimator.predict(frame[["a", "b"]]) == KIND
+    assert card["fit"]["training_accuracy"] == pytest.approx(right.mean())
     for more, words in (
         (["--sigma", "1"], "--scoring neg_log_loss chooses sigma"),
         (["--scoring", "r2"], "'r2' is not"),

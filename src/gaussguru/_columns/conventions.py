@@ -27,14 +27,15 @@ class Rule(NamedTuple):
     role: str
 
 
-_ERROR = r"(?:err|error|unc|uncertainty|uncert|sigma|std|stddev|stdev|sd|se|sem|stderr|std_err|std_error)"
+_ERROR = r"(?:err|error|unc|uncertainty|uncert|sigma|std|stddev|stdev|sd|se|sem|stderr|std_err|std_error|\u03c3)"
+_DEVIATION = r"(?:s|_?(?:sd|se|sem|sigma|\u03c3))"
 
-# Roles: sigma (standard deviations), upper and lower (sides of an error), high and low (ends of an interval of 68 %),
-# end+ and end- (ends of an interval of unknown level), margin (half of an interval of 90 %), variance, precision
-# (1 / variance), limit- (-1 for an upper limit), limit+ (1 for an upper limit), limit< ("<" for an upper limit),
-# correlation (of two features), flag (not a feature, whatever it holds), note (the same if it holds text or integers),
-# maybe (doubtful errors, unless some are negative), spread (of readings whose mean is the feature: doubtful, too),
-# identifier (of no feature, if other columns are of the convention).
+# Roles: sigma (standard deviations), twice (two of them), upper and lower (sides of an error), high and low (ends of
+# an interval of 68 %), end+ and end- (ends of an interval of unknown level), margin (half of an interval of 90 %),
+# variance, precision (1 / variance), limit- (-1 for an upper limit), limit+ (1 for an upper limit), limit< ("<" for
+# an upper limit), correlation (of two features), flag (not a feature, whatever it holds), note (the same if it holds
+# text or integers), maybe (doubtful errors, unless some are negative), spread (of readings whose mean is the feature:
+# doubtful, too), identifier (of no feature, if other columns are of the convention).
 CONVENTIONS: dict[str, tuple[Rule, ...]] = {
     "NASA Exoplanet Archive": (
         Rule(r"(.+?)_?err1", r"\1", "upper"),
@@ -73,11 +74,12 @@ CONVENTIONS: dict[str, tuple[Rule, ...]] = {
     "Chandra": (Rule(r"(.+)_hilim(_[bsmhuw])?", r"\1\2", "high"), Rule(r"(.+)_lolim(_[bsmhuw])?", r"\1\2", "low")),
     "census": (
         Rule(r"m_(.+)", r"\1", "margin"),
+        Rule(r"m(p?)_(.+)", r"e\1_\2", "margin"),
         Rule(r"(.+)_moe", r"\1", "margin"),
         Rule(r"([a-z]+\d+\w*_\d+p?)m", r"\1e", "margin"),
         Rule(r"([a-z]+\d+\w*_\d+p?)(?:ea|ma)", r"\1e", "flag"),
         Rule(r"margin_of_error(!!.+)", r"estimate\1", "margin"),
-        Rule(r"us|region|division|state|county|county_subdivision|place|tract|block_group", "", "identifier"),
+        Rule(r"us|region|division|state|county|county_subdivision|place|tract|block_group|st|stcnty", "", "identifier"),
     ),
     "errors by name": (
         *(
@@ -85,6 +87,8 @@ CONVENTIONS: dict[str, tuple[Rule, ...]] = {
             for mean in (r"\1\2_mean", r"mean_\1\2", r"\1\2_avg")
         ),
         Rule(rf"(.+?)_{_ERROR}", r"\1", "sigma"),
+        Rule(rf"(.+?)_±?1{_DEVIATION}", r"\1", "sigma"),
+        Rule(rf"(.+?)_±?2{_DEVIATION}", r"\1", "twice"),
         Rule(r"(.+?)(?:err|error)", r"\1", "sigma"),
         Rule(rf"{_ERROR}_(.+)", r"\1", "sigma"),
         Rule(r"(.+?)_?(?:±|\+_)|±_?(.+)", r"\1\2", "sigma"),
@@ -110,7 +114,7 @@ CONVENTIONS: dict[str, tuple[Rule, ...]] = {
 _HINT = re.compile(
     r"err|unc|sig|std|sd$|se$|sem$|±|\+|lim$|corr$|var|moe$|margin|plus$|pos$|minus$|neg$|upper$|lower$|hi(?:gh)?$|lo(?:w)?$"
     r"|[ul]b$|16$|84$|flag|flg$|qual|ref|note|unit|snr$|chi2$|sat$|map$|warning$|solnid$|^(?:pl|st|sy)_\w+(?:n|str)$|^[a-z]_|^sd_|^se_"
-    r"|^[a-z]+\d+\w*_\d+p?[em]?[am]$|(?:hi|lo)lim|^[dδ∆]"
+    r"|^[a-z]+\d+\w*_\d+p?[em]?[am]$|(?:hi|lo)lim|^[dδ∆]|\u03c3|^mp_|[12]s$"
 )
 # Statistics of a column, whose name in brackets is no unit.
 FUNCTION = re.compile(rf"(?i)^\s*(mean|avg|{_ERROR})\(([^()]+)\)\s*$")
@@ -120,6 +124,11 @@ _DOUBTFUL = {
     "spread": "looks like the spread of the readings with the mean {!r}, not the error of this mean, which is "
     "smaller by the square root of their number: divide by it first, if so",
 }
+# Kinds of errors of roles, with factors on the numbers.
+_KINDS = {
+    "margin": ("sigma", NINETY_PERCENT), "sigma": ("sigma", 1.0), "twice": ("sigma", 0.5),
+    "variance": ("variance", 1.0), "precision": ("precision", 1.0),
+}  # fmt: skip
 
 # Names that are those of identifiers, and those that are if the column has as many different entries as rows.
 _IDENTIFIER = re.compile(
@@ -133,12 +142,12 @@ _MAYBE_IDENTIFIER = re.compile(
 )
 _POSITION = (
     re.compile(r"_?ra(?:j2000|j|_?deg|_?icrs|_?str|_?j2000|_?epoch2000|hms)?|right_ascension|rajd"),
-    re.compile(r"_?de?c?(?:j2000|j|_?deg|_?icrs|_?str|_?j2000|_?epoch2000|dms)|_?dec?|declination|decjd"),
+    re.compile(r"_?de?c?(?:j2000|j|_?deg|_?icrs|_?str|_?j2000|_?epoch2000|dms)|_?(?:de|decl?)|declination|decjd"),
 )
 _LOOKS = {
     "errors": re.compile(
         rf"(?:.*_)?{_ERROR}(?:\d|_.*)?|.+(?:err|error)(?:\d|_.*)?|.+_ivar(?:_.*)?|e_.+|.*_moe|.*±.*"
-        r"|(?:[bc]|dp|s)\d{2,}\w*_\d{3,}p?m"
+        rf"|(?:[bc]|dp|s)\d{{2,}}\w*_\d{{3,}}p?m|(?:.*_)?[12]{_DEVIATION}"
     ),
     "a limit flag": re.compile(r".+_(?:lim|limit)(?:_?flag)?|l_.+|.*_u(?:p)?lim|.+(?:hi|lo)lim"),
     "a correlation": re.compile(r".+_corr|corr_.+"),
@@ -290,6 +299,7 @@ def column_roles(
     fixed = {*values, *dropped}
     roles = ColumnRoles(ignored=dict.fromkeys(dropped, "--drop"))
     sides: dict[str, dict[str, tuple[str, str]]] = {}
+    sources = {"SDSS"} if names.by_plain.keys() & {"objid", "specobjid"} else set[str]()
     for column, (feature, role, source) in _matches(names, _rules(convention, patterns), fixed, kind).items():
         of = sides.setdefault(feature, {})
         if not feature:
@@ -298,6 +308,7 @@ def column_roles(
             one, other = feature.split("\0")
             roles.correlations.append((one, other, column))
         elif role in ("flag", "note"):
+            sources |= {source} if role == "flag" else set()
             roles.ignored[column] = f"flag or note of {feature!r}"
         elif role in _DOUBTFUL:
             roles.doubtful[column] = _DOUBTFUL[role].format(feature)
@@ -309,8 +320,9 @@ def column_roles(
             roles.used[column] = source
     for feature, of in sides.items():
         _resolve(roles, feature, of, level)
+    sources |= {*roles.used.values()}
     if convention == "auto":
-        _add_ignored(names, fixed, kind, roles)
+        _add_ignored(names, fixed, kind, roles, sources)
     _drop_unused(roles)
     if convention == "auto":
         taken = roles.not_values | fixed | {*roles.errors, *roles.limits}
@@ -319,6 +331,7 @@ def column_roles(
             if column in taken or not (_HINT.search(name) or "corr" in name):
                 continue
             looks = next((look for look, pattern in _LOOKS.items() if pattern.fullmatch(name)), None)
+            looks = looks or ("a flag" if "VizieR" in sources and re.fullmatch(r"[fq]_.+", name) else None)
             if looks:
                 roles.doubtful.setdefault(column, f"looks like {looks}{_of(column)}")
     return roles
@@ -377,10 +390,9 @@ def _resolve(roles: ColumnRoles, feature: str, of: dict[str, tuple[str, str]], l
     """Add error, limit flag and doubts of a feature to roles, from the columns of each role."""
     bars: dict[str, Bar] = {}
     for role, (column, source) in of.items():
-        if role == "margin":
-            bars[role] = Bar("sigma", [column], NINETY_PERCENT)
-        elif role in ("sigma", "variance", "precision"):
-            bars[role] = Bar(role, [column])
+        if role in _KINDS:
+            form, factor = _KINDS[role]
+            bars[role] = Bar(form, [column], factor)
         elif role.startswith("limit"):
             roles.limits[feature] = column, role[-1]
         elif _PAIRS[role] in of:
@@ -406,14 +418,16 @@ def _resolve(roles: ColumnRoles, feature: str, of: dict[str, tuple[str, str]], l
         roles.errors[feature] = next(iter(bars.values()))
 
 
-def _add_ignored(names: _Names, fixed: set[str], kind: Callable[[str], str | None], roles: ColumnRoles) -> None:
-    """Add identifiers and positions, by their names."""
+def _add_ignored(
+    names: _Names, fixed: set[str], kind: Callable[[str], str | None], roles: ColumnRoles, sources: set[str]
+) -> None:
+    """Add identifiers and positions, by their names; ``sources`` are the conventions of the table."""
     taken = fixed | roles.not_values
     columns = [column for column in names.columns if column not in taken]
     first, second = ([each for each in columns if pattern.fullmatch(names.plain[each])] for pattern in _POSITION)
     if first and second:
         roles.ignored.update(dict.fromkeys([*first, *second], "position"))
-    rules = (rule for source in {*roles.used.values()} for rule in CONVENTIONS.get(source, ()) if not rule.feature)
+    rules = (rule for source in sources for rule in CONVENTIONS.get(source, ()) if not rule.feature)
     administrative = re.compile("|".join([_IDENTIFIER.pattern, *(rule.pattern for rule in rules)]))
     for column in columns:
         sure, maybe = (pattern.fullmatch(names.plain[column]) for pattern in (administrative, _MAYBE_IDENTIFIER))

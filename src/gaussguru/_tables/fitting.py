@@ -179,6 +179,7 @@ def fit_model(
             fitted = _fit_error_bars(rows, labels, folds, given)
         else:
             fitted = _fit_guru(rows, labels, given, sigma, kernel, folds, scoring, scale=scale)
+    is_plain_count = rows.weights is None and options.get("class_weight") is None
     found = fitted.classifier
     found.classes_ = labels.classes
     found.set_params(**{name: value for name, value in options.items() if name == "class_weight"})
@@ -191,6 +192,7 @@ def fit_model(
         "classifier": type(found).__name__,
         "parameters": {name: value for name, value in found.get_params(deep=False).items() if is_plain(value)},
         "fit": fitted.about
+        | ({"accuracy_of_frequencies": labels.largest} if is_plain_count else {})
         | _proof(fitted.proven, n_used if rows.weight is None else rows.weight)
         | {"training_accuracy": fitted.accuracy, "passes": fitted.passes, "warnings": messages_of(caught, names)},
         **fitted.more,
@@ -199,12 +201,16 @@ def fit_model(
 
 
 class _Labels(NamedTuple):
-    """The kind of the labels of a table, the classes, how many rows or groups each has, and the class of every row."""
+    """The kind of the labels of a table, the classes, how many rows or groups each has, and the class of every row.
+
+    ``largest`` is the share of the rows that the largest class has.
+    """
 
     kind: str
     classes: Mixed
     counts: NDArray[np.intp]
     y: Any
+    largest: float
     unit: str = "row"
 
     @classmethod
@@ -214,14 +220,17 @@ class _Labels(NamedTuple):
         kind, classes, ranks = classes_of(rows.name, rows.texts, rows.layout, int(rows.counts.sum()), max_classes)
         counts = np.bincount(ranks, rows.counts, len(classes)).astype(np.intp)
         y, groups = rows.encode(ranks), rows.groups
+        largest = float(counts.max() / counts.sum())
         if not counts.all():
             lost, column = classes[np.argmin(counts)].item(), quoted(rows.layout.weights or "")
             raise TableError(f"{rows.name}: class {lost!r} has the weight 0 in all its rows, in column {column}")
         if groups is None:
-            return cls(kind, classes, counts, y)
+            return cls(kind, classes, counts, y, largest)
         used = slice(None) if rows.weights is None else rows.weights > 0
         pairs = np.unique(np.column_stack([y, groups])[used], axis=0)
-        return cls(kind, classes, np.bincount(pairs[:, 0]), y, f"group of column {quoted(rows.layout.groups or '')}")
+        return cls(
+            kind, classes, np.bincount(pairs[:, 0]), y, largest, f"group of column {quoted(rows.layout.groups or '')}"
+        )
 
     def fold_count(self, folds: int, advice: str) -> int:
         """Return the number of folds, at most that of the rows, or groups, of the rarest class."""
@@ -270,9 +279,10 @@ def _fit_guru(
         found.__dict__.pop("feature_names_in_", None)
         if not scale:
             found.feature_names_in_ = np.asarray(rows.layout.features, dtype=object)
+    accuracy_of = GuruClassifier.score if isinstance(found, GuruClassifier) else type(found).score  # not by --scoring
     about = {"sigma": float(found.sigma), f"cv_{scoring}": None if scores is None else scores.pop("best")}
     more = {"scaled": scale, "spread": spread} | ({} if scores is None else {"cross_validation": scores})
-    accuracy = float(found.score(X, labels.y, **given))
+    accuracy = float(accuracy_of(found, X, labels.y, **given))
     return _Fitted(steps, found, found, accuracy, getattr(found, "n_passes_", None), about, more)
 
 
@@ -413,8 +423,6 @@ def _check_values(rows: TrainingRows) -> None:
     for place in np.flatnonzero(unknown.all(axis=0))[:1]:
         name = quoted(rows.layout.features[place])
         raise TableError(f"{rows.name}: column {name} has no value in any row; leave it out with --drop {name}")
-
-
 
 
 def split_rows(data: Data, share: float) -> tuple[Data, Data]:

@@ -17,6 +17,7 @@ from gaussguru._tables.contents import TableError, quoted
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.schema import label_value
 from gaussguru._utils.blocks import rows_at_once
+from gaussguru._utils.frames import take_rows
 from gaussguru._utils.types import ErrorBars, Estimator, Mixed, Values
 
 
@@ -128,7 +129,9 @@ class Model:
         """
         with np.errstate(over="ignore", invalid="ignore"):
             columns = self._columns(X, X_err, each=each, remeasure=remeasure)
-        wrong = np.isnan(np.stack([np.zeros(X.shape[0]), *list(columns.values())[1:]])).any(axis=0)
+        known = np.zeros(X.shape[0]) if remeasure is None else self._without_limits(X_err, columns["remeasure_gain"])
+        numbers = [values for name, values in columns.items() if name not in ("label", "remeasure_gain")]
+        wrong = np.isnan(np.stack([known, *numbers])).any(axis=0)
         if wrong.any():
             row = X[wrong][:1]
             values = np.abs(row.toarray() if sp.issparse(row) else np.asarray(row))[0]
@@ -166,19 +169,25 @@ class Model:
         return dict(zip(names, columns, strict=True))
 
     def gain(self, X: Values, X_err: ErrorBars, factor: float) -> Mixed:
-        """Return the expected drop in the error probability if everything is measured again with smaller errors."""
+        """Return the expected drop in the error probability if everything is measured again with smaller errors.
+
+        Rows with limits have NaN: the gain of measuring a limit again is not known.
+        """
         if X_err is None:
             raise TableError("--remeasure needs a model that was fitted to error columns")
+        samples, measured_rows = self.named(X), np.arange(len(X))
         if isinstance(X_err, Limits):
-            with_limits = X_err.limits.any(axis=0)
-            if with_limits.any():
-                column, _ = self.layout.limits[self.layout.features[int(np.argmax(with_limits))]]
-                raise TableError(
-                    f"--remeasure is not for rows with limits (column {quoted(column)}): the gain of measuring a limit "
-                    "again is not known; leave these rows out"
-                )
-            X_err = X_err.err
-        return remeasure_gain(self.estimator, self.named(X), X_err, shrunk_errors(X_err, factor))
+            measured_rows = np.flatnonzero(~X_err.limits.any(axis=1))
+            samples, X_err = take_rows(samples, measured_rows), X_err.err[measured_rows]
+        gains = np.full(len(X), np.nan)
+        if len(measured_rows):
+            gains[measured_rows] = remeasure_gain(self.estimator, samples, X_err, shrunk_errors(X_err, factor))
+        return gains
+
+    @staticmethod
+    def _without_limits(X_err: ErrorBars, gains: Mixed) -> Mixed:
+        """Return gains, 0 in rows with limits, which have none."""
+        return np.where(X_err.limits.any(axis=1), 0.0, gains) if isinstance(X_err, Limits) else gains
 
     def labels(self, texts: Any, table: str) -> Mixed:
         """Return labels in the type of ``classes_``, from their texts; ``table`` is the name of the file."""

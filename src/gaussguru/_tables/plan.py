@@ -317,8 +317,12 @@ class _Planner:
         except ValueError as error:
             raise TableError(f"{self.table.name}: {error}") from None
         self._check_limit_flags(roles)
-        for name, reason in roles.doubtful.items():
-            self.doubtful[name] = reason, [roles.settled_by.get(name, _drop(name))]
+        for name, reason in [*roles.doubtful.items()]:
+            if reason.startswith("looks like a flag") and self._no_value(name):
+                roles.ignored[name] = self._no_value(name)
+                del roles.doubtful[name]
+            else:
+                self.doubtful[name] = reason, [roles.settled_by.get(name, _drop(name))]
         return roles
 
     def _layout(self, roles: ColumnRoles, ignored: dict[str, str]) -> Layout:
@@ -450,6 +454,7 @@ class _Planner:
     def _split_text(self, name: str, categories: dict[str, list[str]], ignored: dict[str, str]) -> None:
         """Add a column of texts to the categories, the ignored columns or the doubts."""
         column = self.shown[name]
+        schema = getattr(self.table, "schema", None)  # a file of text has none
         # A number with its error: 12.3±0.4, 12.3 +/- 0.4, 12.3(4).
         pattern = rf"{_NUMBER.pattern}(?:(?:±|\+/?[-\u2212]){_NUMBER.pattern}|\([\d.,]+\)\s*)"
         if name not in self.named and _matches(column, re.compile(pattern)):
@@ -468,6 +473,8 @@ class _Planner:
             if len(levels) < 2:
                 why = f"the text {quoted(''.join(levels))} in all rows, and cannot be a feature; leave"
             raise TableError(f"{self.table.place(name)} has {why} it out with --drop {quoted(name)}")
+        elif schema is not None and pa.types.is_nested(schema.field(name).type):
+            ignored[name] = "arrays in cells"
         elif len(levels) < 2:
             ignored[name] = "constant"
         else:
@@ -490,6 +497,11 @@ class _Planner:
             return
         signed = () if bar is None else KINDS[bar.kind]
         for place, is_nonnegative in zip((name, *(bar.columns if bar else ())), (False, *signed), strict=True):
+            largest = pc.max(self.shown[place]).as_py() if is_nonnegative else None
+            if largest is not None and largest < 0 and self._may_be_none(largest):
+                reason = f"has {largest:.15g} and no error in all rows; dropped, {quoted(name)} is exact"
+                self.doubtful[place] = reason, [_drop(place)]
+                continue
             found = self._no_numbers(place) or (self._repeated_negative(place) if is_nonnegative else [])
             words = [text for text, times in self.broken.get(place, Counter()).items() if times > 1]
             if any(re.fullmatch(rf"\s*[<>≤≥]=?{_NUMBER.pattern}", text) for text in self.broken.get(place, ())):
@@ -509,9 +521,12 @@ class _Planner:
         steps = np.diff(values)
         if abs(steps[0]) == 1 and (steps == steps[0]).all():
             return f"numbers the rows from {values[0]} on"
-        is_long = values.min() >= 10**7
-        if (is_long or name.lower().endswith("id")) and len(np.unique(values)) == self.n:
+        is_long, n_values = values.min() >= 10**7, len(np.unique(values))
+        is_named = re.search(r"id$|_(?:nr|num|number|code)$", plain(name)) is not None
+        if (is_long or is_named) and n_values == self.n:
             return f"looks like an identifier: {'long ' * bool(is_long)}integers, all different"
+        if is_named and n_values > MOST_LEVELS:
+            return f"looks like an identifier, by its name: {n_values} different integers"
         return ""
 
     def _no_numbers(self, name: str) -> list[float]:
@@ -645,7 +660,7 @@ class _Planner:
                 ignored.update(dict.fromkeys(bar.columns, f"no value in the first {self.n} rows"))
                 self.notes.append(f"all errors of {quoted(feature)} are empty: it is taken as exact")
             else:
-                factor = bar.factor if bar.factor == NINETY_PERCENT else bar.factor * self.options.factor
+                factor = bar.factor if bar.factor != 1 else self.options.factor
                 errors[feature] = bar._replace(factor=factor * self._unit_factor(feature, bar))
         if not is_used:
             unused = [*(column for column, _ in roles.limits.values()), *(column for *_, column in roles.correlations)]
@@ -707,11 +722,13 @@ class _Planner:
         used = {column for bar in layout.errors.values() for column in bar.columns}
         used |= {column for column, _ in layout.limits.values()}
         sources = Counter(source for column, source in roles.used.items() if column in used)
-        if sources and set(sources) != {"errors by name"}:
-            notes.append(f"errors by names of {', '.join(source for source, _ in sources.most_common())}")
-        margins = [name for name, bar in layout.errors.items() if roles.errors.get(name, bar).factor == NINETY_PERCENT]
-        if margins:
-            notes.append(f"margins of error of {_named(margins)} are 90 % intervals: divided by 1.645")
+        if known := [source for source, _ in sources.most_common() if source != "errors by name"]:
+            notes.append(f"errors by names of {', '.join(known)}")
+        stated = {NINETY_PERCENT: "margins of error of {} are 90 % intervals: divided by 1.645",
+                  0.5: "errors of {} are two standard deviations, by their names: divided by 2"}  # fmt: skip
+        for factor, words in stated.items():
+            names = [name for name, bar in layout.errors.items() if roles.errors.get(name, bar).factor == factor]
+            notes += [words.format(_named(names))] if names else []
         doubled = [name for name, bar in layout.errors.items() if bar.kind == REPLICATES]
         notes += [f"{quoted(name)}: mean of {len(layout.errors[name].columns)} replicates, each with the standard "
                   f"deviation {layout.errors[name].factor:.4g}" for name in doubled]  # fmt: skip

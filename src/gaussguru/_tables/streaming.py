@@ -113,7 +113,10 @@ def _check_layout(layout: Layout) -> None:
     if layout.target is None:
         raise TableError("libsvm files are read into memory: one file of at most 2 GB")
     if layout.groups is not None:
-        raise TableError("--groups is for files that are read into memory")
+        raise TableError(
+            "--groups is for files that are read into memory: one file, of at most 2 GB and an eighth of the memory, "
+            "without --dask; put some of the groups, with all their rows, into such a file"
+        )
     if layout.missing == "mean":
         raise TableError("--missing mean is for files that are read into memory; give --missing drop")
 

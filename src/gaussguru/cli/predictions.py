@@ -38,6 +38,9 @@ def _load(model: str, file: str | None, limits: FileLimits) -> "Model":
     return read_model(model, limits=limits)
 
 
+ON_TRAINING_ROWS = "The model was fitted to this file: its scores promise too much for other rows."
+
+
 @app.command()
 @options.with_options
 def predict(
@@ -56,7 +59,7 @@ def predict(
             metavar="FACTOR",
             help="Add remeasure_gain: the expected drop in the error probability of the row if it is measured "
             "again and its errors become FACTOR times as large, from 0 (exact) to 1. Measure the largest gains "
-            "first. Missing values stay missing.",
+            "first. Missing values stay missing; rows with limits have no gain.",
         ),
     ] = None,
     keep: Annotated[
@@ -101,13 +104,19 @@ def predict(
         def tables() -> Iterator[Record]:
             from gaussguru._tables.schema import read_parts
 
-            done = 0
+            done = without_gain = 0
             rows = loaded.rows_together
             for part in read_parts(table, loaded.layout, labels=False, keep=kept, most_rows=rows, notes=notes):
                 done += len(part.complete)
-                yield _predicted(loaded, part, types, each=each, remeasure=remeasure)
+                columns = _predicted(loaded, part, types, each=each, remeasure=remeasure)
+                yield columns
+                if remeasure is not None:
+                    without_gain += columns["remeasure_gain"].null_count - int((~part.complete).sum())
                 if status is not None:
                     status.update(f"predicting: {done} rows", table.share)
+            if without_gain:
+                rows_with = count(without_gain, "row")
+                notes.append(f"remeasure_gain is empty in {rows_with} with limits, where the gain is not known")
             if not done:
                 yield {name: pa.array([], types.get(name, pa.string())) for name in [*kept, *types]}
 
@@ -128,7 +137,8 @@ def _predicted(model: "Model", part: "TablePart", types: Record, *, each: bool, 
         if found:
             values = np.zeros(len(part.complete), dtype=found[name].dtype)
             values[part.complete] = found[name]
-            columns[name] = pa.array(values, kind, mask=~part.complete)
+            is_empty = np.isnan(values) if name == "remeasure_gain" else False  # of rows with limits
+            columns[name] = pa.array(values, kind, mask=~part.complete | is_empty)
     return columns
 
 
@@ -257,7 +267,7 @@ def _print_evaluation(result: Record) -> None:
         curve = {name: values for name, values in curve.items() if name != "error" or any(values)}
     curve = {"standard_error" if name == "error" else name: values for name, values in curve.items()}
     if result.pop("training_rows"):
-        print("The model was fitted to this file: its scores promise too much for other rows.\n")
+        print(f"{ON_TRAINING_ROWS}\n")
     print(f"{result.pop('verdict')}\n")
     for name, value in result.items():
         beside = f"   class frequencies {cell(baseline[name])}" if name in baseline and value is not None else ""
@@ -276,6 +286,8 @@ def _report(model: "Model", data: "Data", result: Record, *, title: str, sha256:
     levels = result["robustness"]["noise_level"]
     how: Record = {"noise_levels": levels, "absolute": True, "feature_names": model.layout.features}
     page = evaluation_report(model.classifier, samples, y, title=title, **how)
+    if result["training_rows"]:
+        page.lead(ON_TRAINING_ROWS, first=True)
     groups = {name: value for name, value in model.card.items() if isinstance(value, dict)}
     others = {name: value for name, value in model.card.items() if name not in groups}
     page.heading("Trained on").text(

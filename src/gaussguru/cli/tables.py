@@ -272,6 +272,9 @@ def _fit_in_words(card: Record) -> Iterator[str]:
         scores = {name.removeprefix("cv_"): score for name, score in found.items() if name.startswith("cv_")}
         held_out = [f" (cross-validated {name} {score:.4f})" for name, score in scores.items() if score is not None]
         yield f"sigma {found['sigma']:.4g}{''.join(held_out)}, {accuracy}"
+        baseline, reached = found.get("accuracy_of_frequencies"), scores.get("accuracy")
+        if baseline is not None and reached is not None and reached <= baseline:
+            yield f"NO BETTER than the most frequent class alone: accuracy {baseline:.4f}"
     if found["gap"] is None:
         yield "at a maximum of the likelihood" if found["converged"] else "NOT at a maximum of the likelihood"
     else:

@@ -19,7 +19,7 @@ from gaussguru._guru.probabilities import expected_score
 from gaussguru._measured import under_noise
 from gaussguru._measured.affine import NotLinearError, as_table, final_estimator
 from gaussguru._measured.deconvolve import Deconvolve, predictive_of_errors
-from gaussguru._measured.inspection import coefficients
+from gaussguru._measured.inspection import coefficients, feature_importance
 from gaussguru._measured.remeasure import remeasure_gain
 from gaussguru._utils.checks import check_real
 from gaussguru._utils.frames import take_rows
@@ -264,6 +264,8 @@ class _Evaluation:
             weights = coefficients(self.model, self.samples).per_spread
         except (TypeError, ValueError):
             self.left_out["Weights of the features"] = f"{type(self.final).__name__} has no linear score of them"
+            if is_calibrated(self.model):
+                self.importance(names)
             return
         names = list(map(str, getattr(self.X, "columns", names or range(self.X.shape[1]))))
         size = np.abs(weights).max(axis=0)
@@ -275,6 +277,26 @@ class _Evaluation:
             [[names[j], *weights[:, j].tolist()] for j in order],
             caption="Coefficients times the standard deviation of the feature: by how much the score changes if a "
             f"typical difference is added.{more}",
+        )
+
+    def importance(self, names: Sequence[str] | None) -> None:
+        """Add the rise of the log loss where a feature was not measured."""
+        n, d = self.X.shape
+        names = list(map(str, getattr(self.X, "columns", names or range(d))))
+        index = np.sort(np.random.default_rng(0).permutation(n)[: max(100, SAMPLED // d)])
+        X, X_err = take_rows(self.X, index), None if self.X_err is None else take_rows(self.X_err, index)
+        try:
+            found = feature_importance(self.model, X, self.y[index], X_err)
+        except (TypeError, ValueError) as error:
+            self.left_out["Importance of the features"] = str(error)
+            return
+        order = np.argsort(-found.importance, kind="stable")[:FEATURES]
+        some = f" By {len(index)} of the samples." if len(index) < n else ""
+        more = f" The {FEATURES} largest of {d}." if d > FEATURES else ""
+        self.report.heading("Importance of the features").table(
+            ["feature", "rise of log loss", "standard error"],
+            [[names[j], f"{found.importance[j]:.4f}", f"{found.error[j]:.4f}"] for j in order],
+            caption=f"By how much the log loss rises if the feature is not measured.{more}{some}",
         )
 
     def confusion(self) -> None:

@@ -115,9 +115,13 @@ class Report:
         whole = escape(text).replace(" ± ", "&nbsp;±&nbsp;")  # a number and its error stay on a line
         return self._add(f"<p>{whole}</p>")
 
-    def lead(self, text: str) -> Self:
-        """Add a paragraph in larger letters: the sentence to be read if no other is."""
-        return self._add(f'<p class="lead">{escape(text)}</p>')
+    def lead(self, text: str, *, first: bool = False) -> Self:
+        """Add a paragraph in larger letters, before all others if ``first``: the sentence to be read if no other is."""
+        part = f'<p class="lead">{escape(text)}</p>'
+        if first:
+            self._parts.insert(0, part)
+            return self
+        return self._add(part)
 
     def table(self, header: Sequence[Any], rows: Iterable[Sequence[Any]], *, caption: str = "") -> Self:
         """Add a table; numbers are rounded to four digits and aligned, the first column names the row.
