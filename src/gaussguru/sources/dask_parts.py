@@ -29,7 +29,7 @@ class Dask(Source):
         The features of a frame. None: all columns but labels, weights and errors.
 
     ``y``, ``sample_weight`` and ``X_err`` are column names of a frame, Dask collections with the same chunks of rows,
-    or arrays if the sizes of the chunks are known.
+    or arrays if the sizes of the chunks are known. Columns of a frame of errors are found by the names of the features.
 
     Examples
     --------

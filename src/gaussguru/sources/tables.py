@@ -39,6 +39,9 @@ class Table(Source):
         before the first pass, used as long as the files do not change, and never removed. An incomplete file is written
         again; other files are not touched.
 
+    ``y`` and ``sample_weight`` are names of columns. ``X_err`` is a list of columns in the order of the features, the
+    name of a convention, or one number for all values.
+
     A part is one row group or several small ones; with CSV files, which are recognised by their names, it is a file;
     with a cache it is about 16 MB. Features are float32 if none of them needs more.
 
