@@ -360,7 +360,12 @@ def test_errors_with_two_sides_and_limits_are_found_by_their_names(run, fails, u
     np.testing.assert_allclose(found["probability_yes"], by_hand.predict_proba(values, errors)[:, 1], rtol=1e-6)
     succeeds(run("evaluate", "m", "t.csv", "--report", "r.html"))
     assert "it requires standard deviations" in Path("r.html").read_text()
-    fails("predict", "m", "t.csv", "--remeasure", "0.5", "-o", "p", words=["--remeasure", "'c_limit'"])
+    some = predictions(succeeds(run("predict", "m", "t.csv", "--remeasure", "0.5")))["remeasure_gain"]
+    limited = frame["c_limit"].to_numpy() == -1
+    np.testing.assert_array_equal(np.isnan(some), limited)  # empty
+    frame[~limited].to_csv("measured.csv", index=False)
+    alone = predictions(succeeds(run("predict", "m", "measured.csv", "--remeasure", "0.5")))["remeasure_gain"]
+    np.testing.assert_allclose(some[~limited], alone, rtol=1e-6, atol=1e-9)
     frame.assign(c_limit=0).to_csv("none.csv", index=False)
     gains = predictions(succeeds(run("predict", "m", "none.csv", "--remeasure", "0.5")))["remeasure_gain"]
     values, errors = errors_from_frame(frame.drop(columns=["y", "c_limit"]))

@@ -119,7 +119,8 @@ class Model:
 
             With calibrated probabilities, which count error bars and the overlap of the classes: those of every class,
             and with ``remeasure`` "remeasure_gain", the expected drop in the probability of a wrong label if all values
-            are measured again (:func:`gaussguru.robustness.remeasure_gain`). Missing values stay missing.
+            are measured again (:func:`gaussguru.robustness.remeasure_gain`), NaN for rows with limits. Missing values
+            stay missing.
 
             Else "probability" is that of noise leaving this label (:func:`gaussguru.robustness.class_probabilities`);
             "flip_probability", that it does not; "radius", the smallest displacement that changes it, in the units of
@@ -128,7 +129,10 @@ class Model:
         """
         with np.errstate(over="ignore", invalid="ignore"):
             columns = self._columns(X, X_err, each=each, remeasure=remeasure)
-        wrong = np.isnan(np.stack([np.zeros(X.shape[0]), *list(columns.values())[1:]])).any(axis=0)
+        wrong = np.zeros(X.shape[0], dtype=bool)
+        for name in [*columns][1:]:
+            has_none = name == "remeasure_gain" and isinstance(X_err, Limits)  # rows with limits have no gain
+            wrong |= np.isnan(columns[name]) & (~X_err.limits.any(axis=1) if has_none else True)
         if wrong.any():
             row = X[wrong][:1]
             values = np.abs(row.toarray() if sp.issparse(row) else np.asarray(row))[0]
@@ -166,18 +170,17 @@ class Model:
         return dict(zip(names, columns, strict=True))
 
     def gain(self, X: Any, X_err: Any, factor: float) -> NDArray[Any]:
-        """Return the expected drop in the error probability if everything is measured again with smaller errors."""
+        """Return the expected drop in the error probability if everything is measured again with smaller errors.
+
+        NaN for rows with limits: the gain of measuring a limit again is not known.
+        """
         if X_err is None:
             raise TableError("--remeasure needs a model that was fitted to error columns")
         if isinstance(X_err, Limits):
-            with_limits = X_err.limits.any(axis=0)
-            if with_limits.any():
-                column, _ = self.layout.limits[self.layout.features[int(np.argmax(with_limits))]]
-                raise TableError(
-                    f"--remeasure is not for rows with limits (column {quoted(column)}): the gain of measuring a limit "
-                    "again is not known; leave these rows out"
-                )
-            X_err = X_err.err
+            measured, gains = ~X_err.limits.any(axis=1), np.full(len(X_err.limits), np.nan)
+            if measured.any():
+                gains[measured] = self.gain(X[measured], X_err.err[measured], factor)
+            return gains
         return remeasure_gain(self.estimator, self.named(X), X_err, shrunk_errors(X_err, factor))
 
     def labels(self, texts: Any, table: str) -> NDArray[Any]:

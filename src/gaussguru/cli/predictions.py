@@ -64,7 +64,7 @@ def predict(
             metavar="FACTOR",
             help="Add remeasure_gain: the expected drop in the error probability of the row if it is measured "
             "again and its errors become FACTOR times as large, from 0 (exact) to 1. Measure the largest gains "
-            "first. Missing values stay missing.",
+            "first. Missing values stay missing; rows with limits have no gain.",
         ),
     ] = None,
     keep: Annotated[
@@ -144,7 +144,10 @@ def _predicted(
         values = np.zeros(len(part.complete), dtype=found[name].dtype if found else np.float64)
         if found:
             values[part.complete] = found[name]
-            columns[name] = pa.array(values, kind, mask=~part.complete)
+            empty = ~part.complete
+            if name == "remeasure_gain":
+                empty |= np.isnan(values)  # rows with limits
+            columns[name] = pa.array(values, kind, mask=empty)
         else:
             columns[name] = pa.nulls(len(part.complete), kind)
     return columns
