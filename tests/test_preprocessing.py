@@ -1020,3 +1020,14 @@ def test_a_tail_that_fades_out_is_not_taken_for_one_that_is_cut_off():
     X = np.linspace(-150.0, 0.0, 60)[:, np.newaxis]
     found = WithErrors(FunctionTransformer(np.exp)).fit_transform(X, X_err=np.full((60, 1), 0.1))
     np.testing.assert_allclose(found.err[:, 0], np.exp(X[:, 0]) * 0.1, rtol=0.02)
+
+
+@pytest.mark.parametrize("empty", [None, np.nan, "", b""])
+def test_marks_of_limits_may_be_empty_cells_or_bytes(empty):
+    """pandas has NaN for an empty cell, and astropy has bytes for the text of a FITS file."""
+    mark = b">" if isinstance(empty, bytes) else ">"
+    frame = pd.DataFrame({"mag": [1.0, 2.0], "e_mag": [0.1, np.nan], "l_mag": np.array([empty, mark], dtype=object)})
+    X, X_err = errors_from_frame(frame)
+    assert list(X) == ["mag"]
+    np.testing.assert_array_equal(X_err.limits, [[0.0], [1.0]])
+    np.testing.assert_array_equal(X_err.err, [[0.1], [0.0]])

@@ -84,7 +84,7 @@ GAP = np.where(np.arange(N)[:, None] == 3, np.nan, ERR)
 WRONG = {
     "rows": (ERR[:5], r"X_err must hold standard deviations of shape \(60,\) or \(60, 3\).*got shape \(5, 3\)"),
     "columns": (ERR[:, :2], r"X_err must hold standard deviations.*got shape \(60, 2\)"),
-    "one row": (ERR[0], r"X_err must hold standard deviations.*got shape \(3,\)"),
+    "one row": (ERR[0], r"X_err must hold standard deviations.*got shape \(3,\).*numpy.tile\(X_err, \(60, 1\)\)"),
     "sparse": (sp.csr_array(ERR[:5]), r"X_err must hold standard deviations.*got a sparse array of shape \(5, 3\)"),
     "covariances": (NOT_DEFINITE[:, :2], r"covariances of shape \(60, 3, 3\).*got shape \(60, 2, 3\)"),
     "negative": (NEGATIVE, "X_err must hold nonnegative standard deviations; got -1"),

@@ -15,7 +15,7 @@ from gaussguru import ErrorBarClassifier, GuruClassifier
 from gaussguru._measured.remeasure import _mixture_gain, _pair_gain
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.datasets import make_measured
-from gaussguru.errors import Asymmetric, Measured
+from gaussguru.errors import Asymmetric, Limits, Measured
 from gaussguru.plotting import RemeasureDisplay
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors
@@ -350,3 +350,11 @@ def test_the_picture_adds_up_gains_from_the_largest(data, model):
             RemeasureDisplay.from_predictions(wrong)
     nothing = RemeasureDisplay.from_predictions(np.zeros(5))
     assert nothing.enough_ == 0
+
+
+@pytest.mark.parametrize("new_err", [0.0, 0.1])
+@pytest.mark.parametrize("per_feature", [False, True])
+def test_limits_have_no_gain(data, model, new_err, per_feature):
+    errors = Limits(data.X_err[:10], np.eye(10, 3))
+    with pytest.raises(TypeError, match="X_err must hold errors of measured values; got Limits"):
+        remeasure_gain(model, data.X[:10], errors, new_err, per_feature=per_feature)

@@ -122,7 +122,7 @@ _PAIRS = {"upper": "lower", "lower": "upper", "high": "low", "low": "high", "end
 _DOUBTFUL = {
     "maybe": "may hold the errors of {!r}",
     "spread": "looks like the spread of the readings with the mean {!r}, not the error of this mean, which is "
-    "smaller by the square root of their number: divide by it first, if so",
+    "smaller by the square root of their number: divide by it first, if so (--err-pattern takes it as it stands)",
 }
 # Kinds of errors of roles, with factors on the numbers.
 _KINDS = {

@@ -127,7 +127,8 @@ def _array(given: Any, shape: tuple[int, int], gaps: Gaps, name: str) -> Any:
     if errors.shape == (n, d, d):
         return _covariances(errors, gaps, name)
     if errors.shape not in ((n,), (n, d)):
-        raise ValueError(f"{expected}; got shape {errors.shape}")
+        advice = f". For the same errors in all samples, give numpy.tile({name}, ({n}, 1))" * (errors.shape == (d,))
+        raise ValueError(f"{expected}; got shape {errors.shape}{advice}")
     return marked(deviations(errors, name, gaps), gaps)
 
 

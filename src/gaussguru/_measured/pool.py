@@ -527,10 +527,12 @@ def warn_if_uninformed(losses: Array, labels: Index, weights: Array, n_classes: 
     gain = shares @ (of_frequencies - losses)
     error = np.sqrt(np.square(shares) @ np.square(of_frequencies - losses - gain))
     if gain - n_fitted / len(labels) <= error:
+        fitted = f", and {n_fitted / len(labels):.2g} of it are due to weights fitted to these samples" * bool(n_fitted)
         warnings.warn(
             f"on held-out samples this classifier is not better than the class frequencies (log loss "
             f"{shares @ losses:.3g}, and {shares @ of_frequencies:.3g} for these; standard error of the difference "
-            f"{error:.2g}): the features, with their errors, do not tell the classes, or samples are too few",
+            f"{error:.2g}{fitted}), or not by more than chance gives: the features, with their errors, do not tell the "
+            "classes, or samples are too few",
             CollapseWarning,
             stacklevel=outside(),
         )

@@ -118,6 +118,11 @@ def _better_errors(X: Any, X_err: Any, new_err: Any, *, stds: bool) -> Any:
             f"new_err must hold standard deviations or covariances; got {type(new_err).__name__}. "
             "X_err.symmetric(X)[1] are the standard deviations of two-sided errors"
         )
+    if isinstance(X_err, Limits):
+        raise TypeError(
+            "X_err must hold errors of measured values; got Limits: the gain of measuring a limit again is not known. "
+            "Leave out the rows with limits, and give X_err.err of the others"
+        )
     # Standard deviations have up to two dimensions; covariances and their factors have three.
     is_number = np.ndim(new_err) == 0 and not hasattr(new_err, "shape")
     new = X_err if is_number else split_errors(like(X, np.zeros(X.shape)), new_err, "new_err")[1]

@@ -337,7 +337,8 @@ def _fit_error_bars(rows: TrainingRows, labels: _Labels, folds: int, options: Re
             "most 300. Choose some with --features, or give --classifier guru"
         )
     steps, X, given, _ = _prepare(rows, scale=None)
-    folds = labels.fold_count(folds, "leave that class out")
+    whole = "" if rows.groups is None else ", or --groups; --test-size holds out whole groups"
+    folds = labels.fold_count(folds, f"leave that class out{whole}")
     if not isinstance(X, Source) and len(X) * d * d > MOST_NUMBERS:  # posteriors are made in parts, and not kept
         if rows.groups is not None:
             raise TableError(

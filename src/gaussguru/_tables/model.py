@@ -17,7 +17,6 @@ from gaussguru._tables.contents import TableError, quoted
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.schema import label_value
 from gaussguru._utils.blocks import rows_at_once
-from gaussguru._utils.frames import take_rows
 from gaussguru._utils.types import ErrorBars, Estimator, Mixed, Values
 
 
@@ -120,7 +119,8 @@ class Model:
 
             With calibrated probabilities, which count error bars and the overlap of the classes: those of every class,
             and with ``remeasure`` "remeasure_gain", the expected drop in the probability of a wrong label if all values
-            are measured again (:func:`gaussguru.robustness.remeasure_gain`). Missing values stay missing.
+            are measured again (:func:`gaussguru.robustness.remeasure_gain`), NaN for rows with limits. Missing values
+            stay missing.
 
             Else "probability" is that of noise leaving this label (:func:`gaussguru.robustness.class_probabilities`);
             "flip_probability", that it does not; "radius", the smallest displacement that changes it, in the units of
@@ -129,9 +129,10 @@ class Model:
         """
         with np.errstate(over="ignore", invalid="ignore"):
             columns = self._columns(X, X_err, each=each, remeasure=remeasure)
-        known = np.zeros(X.shape[0]) if remeasure is None else self._without_limits(X_err, columns["remeasure_gain"])
-        numbers = [values for name, values in columns.items() if name not in ("label", "remeasure_gain")]
-        wrong = np.isnan(np.stack([known, *numbers])).any(axis=0)
+        wrong = np.zeros(X.shape[0], dtype=bool)
+        for name in [*columns][1:]:
+            has_none = name == "remeasure_gain" and isinstance(X_err, Limits)  # rows with limits have no gain
+            wrong |= np.isnan(columns[name]) & (~X_err.limits.any(axis=1) if has_none else True)
         if wrong.any():
             row = X[wrong][:1]
             values = np.abs(row.toarray() if sp.issparse(row) else np.asarray(row))[0]
@@ -171,23 +172,16 @@ class Model:
     def gain(self, X: Values, X_err: ErrorBars, factor: float) -> Mixed:
         """Return the expected drop in the error probability if everything is measured again with smaller errors.
 
-        Rows with limits have NaN: the gain of measuring a limit again is not known.
+        NaN for rows with limits: the gain of measuring a limit again is not known.
         """
         if X_err is None:
             raise TableError("--remeasure needs a model that was fitted to error columns")
-        samples, measured_rows = self.named(X), np.arange(len(X))
         if isinstance(X_err, Limits):
-            measured_rows = np.flatnonzero(~X_err.limits.any(axis=1))
-            samples, X_err = take_rows(samples, measured_rows), X_err.err[measured_rows]
-        gains = np.full(len(X), np.nan)
-        if len(measured_rows):
-            gains[measured_rows] = remeasure_gain(self.estimator, samples, X_err, shrunk_errors(X_err, factor))
-        return gains
-
-    @staticmethod
-    def _without_limits(X_err: ErrorBars, gains: Mixed) -> Mixed:
-        """Return gains, 0 in rows with limits, which have none."""
-        return np.where(X_err.limits.any(axis=1), 0.0, gains) if isinstance(X_err, Limits) else gains
+            measured, gains = ~X_err.limits.any(axis=1), np.full(len(X_err.limits), np.nan)
+            if measured.any():
+                gains[measured] = self.gain(X[measured], X_err.err[measured], factor)
+            return gains
+        return remeasure_gain(self.estimator, self.named(X), X_err, shrunk_errors(X_err, factor))
 
     def labels(self, texts: Any, table: str) -> Mixed:
         """Return labels in the type of ``classes_``, from their texts; ``table`` is the name of the file."""

@@ -765,6 +765,10 @@ class _Planner:
         ]
 
 
+# Marks of limits, by their coding.
+_UPPER = {"-": "-1: upper, 1: lower", "+": "1: upper, -1: lower", "<": "<: upper, >: lower"}
+
+
 def _used_roles(layout: Layout) -> Iterator[tuple[str, tuple[str, str]]]:
     """Yield the columns of a layout with their roles and reasons."""
     for name in layout.values:
@@ -778,7 +782,7 @@ def _used_roles(layout: Layout) -> Iterator[tuple[str, tuple[str, str]]]:
         for side, column in zip(cycle(sides), bar.columns, strict=False):
             yield column, (f"{role} of {feature}", f"{side}{bar.kind[:-1] if side else bar.kind}{scaled}")
     for feature, (column, coding) in layout.limits.items():
-        yield column, (f"limit flag of {feature}", {"-": "-1: upper", "+": "1: upper", "<": "<: upper"}[coding])
+        yield column, (f"limit flag of {feature}", _UPPER[coding])
     for one, other, column in layout.correlations:
         yield column, (f"correlation of {one} and {other}", "")
 

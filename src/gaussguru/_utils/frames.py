@@ -38,7 +38,8 @@ def check_same_names(X: object, table: object, name: str) -> None:
     if columns is None and others is not None:
         raise ValueError(
             f"{name} must have the columns of X; it has names, {others[:3].tolist()!r}, and X has none, so that "
-            "nothing tells whether they are in the same order: give both as DataFrames, or both as arrays"
+            "nothing tells whether they are in the same order: give both as DataFrames, or both as arrays (a scaler or "
+            "encoder before this estimator belongs into WithErrors, which takes both)"
         )
     for axis, names, given in (("columns", columns, others), ("index", row_names(X), row_names(table))):
         if names is None or given is None or np.array_equal(names, given):

@@ -72,7 +72,7 @@ def errors_from_frame(frame: Values, convention: str = "auto") -> tuple[Values, 
     columns, table = _columns(names, convention), nw.from_native(frame, eager_only=True)
     _check_units(columns, units)
     place = {name: j for j, name in enumerate(names)}
-    texts = {name: np.array(table[:, place[name]].to_list(), dtype=object) for name in columns.texts}
+    texts = {name: np.array([*map(_text, table[:, place[name]].to_list())], dtype=object) for name in columns.texts}
     matrix = np.column_stack([_numbers(table[:, [place[name]]].to_native(), name) for name in columns.numbers])
     shown = with_units({name: units.get(name, "") for name in columns.values}) if units else None
     places = [place[name] for name in columns.values]
@@ -112,13 +112,21 @@ def _check_units(columns: Columns, units: dict[str, str]) -> None:
                 raise ValueError(f"column {name!r} has the unit {units[name]!r}, and its errors {other!r}")
 
 
+def _text(cell: object) -> object:
+    """Return a cell of text: None if it is empty (NaN in pandas), a string where astropy has bytes."""
+    if isinstance(cell, bytes):
+        return cell.decode("utf-8", "replace")
+    return None if isinstance(cell, float) and np.isnan(cell) else cell
+
+
 def _numbers(column: Values, name: str) -> Array:
     try:
         return as_numbers(column, "column")[:, 0]
     except (ValueError, TypeError) as problem:
         raise ValueError(
             f"frame must hold numbers, but column {name!r} does not ({problem}): take out labels and identifiers, "
-            f"as labels = frame.pop({name!r}), and encode categories"
+            f"as labels = frame.pop({name!r}), and encode categories, as "
+            f"pandas.get_dummies(frame, columns=[{name!r}], drop_first=True, dtype=float)"
         ) from problem
 
 
