@@ -28,7 +28,7 @@ from sklearn.preprocessing import (
 
 from gaussguru._columns.measured import LARGEST
 from gaussguru._errors import Population
-from gaussguru._guru.ball import AdversarialSVC, TotalSVC
+from gaussguru._guru.ball import AdversarialSVC, FeatureDropSVC, TotalSVC
 from gaussguru._guru.cross_validation import GuruClassifierCV
 from gaussguru._guru.kernel import KernelGuruClassifier
 from gaussguru._guru.kernel_matrix import NAMES, Kernel
@@ -57,7 +57,7 @@ INNER = (
     *TREES,
 )  # fmt: skip
 CLASSIFIERS = (
-    *INNER, AdversarialSVC, TotalSVC, CalibratedWithErrorsCV, ErrorBarClassifier, PopulationClassifier
+    *INNER, AdversarialSVC, FeatureDropSVC, TotalSVC, CalibratedWithErrorsCV, ErrorBarClassifier, PopulationClassifier
 )  # fmt: skip
 # Rounding of correlations: covariances of a fit may differ from their transposes in the last digits.
 ROUNDING = 1e-12
@@ -598,7 +598,8 @@ CONTENTS: Mapping[type, dict[str, Rule] | Callable[[Any], dict[str, Rule]]] = {
     GuruClassifier: _GURU,
     GuruClassifierCV: _GURU,
     ProbitWithErrors: _LINEAR,
-    AdversarialSVC: _LINEAR,
+    AdversarialSVC: lambda model: _LINEAR | ({"population_": _POPULATION} if hasattr(model, "population_") else {}),
+    FeatureDropSVC: _LINEAR,
     TotalSVC: _LINEAR,
     LogisticRegression: _LINEAR,
     **dict.fromkeys(TREES, _CLASSIFIER),  # their nodes were checked before they were made

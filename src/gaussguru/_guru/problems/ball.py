@@ -435,9 +435,7 @@ def _feasible(block: Block, residual: Array, kept: Array) -> Array:
     return _closed(block, alpha * (s / np.maximum(np.maximum(s, alpha.sum(axis=0)), 1e-300)))
 
 
-def _bend(
-    block: Block, residual: Array, scores: Array, reached: Array, b: Array, margin: float, mu: float
-) -> Array:
+def _bend(block: Block, residual: Array, scores: Array, reached: Array, b: Array, margin: float, mu: float) -> Array:
     """Return the change of the derivatives by the scores for changes of the arguments of the slacks."""
     change, alpha = slacks_of(block, scores, reached, b, margin), np.maximum(residual.T, 0.0)
     change -= np.einsum("ki,ki->i", alpha, change) / np.maximum(block.weights, 1e-300)

@@ -410,10 +410,10 @@ def _compared(
 def _pulled(
     block: Block, residual: Array, reach: Array, states: Array, W: Array, sets: Sets, eps: float
 ) -> Iterator[tuple[int, int, Array, Support]]:
-    """Yield the slopes of rows that have any, and their support functions."""
-    needed = residual.max(axis=1) > EPS * block.weights
+    """Yield the slopes of rows that have any, or changes of slopes, and their support functions."""
+    needed = np.abs(residual).max(axis=1) > EPS * block.weights
     for c, k, index, rows in _compared(block, sets, reach, eps, len(W), needed):
-        t = np.maximum(residual[index, k], 0.0)
+        t = residual[index, k]
         if t.any():
             yield c, k, t, rows.near(W[c] - W[k], states[index, k])
 
@@ -451,7 +451,7 @@ def _forces(block: Block, *vectors: Array, W: Array, **shared: Any) -> Array:
 
 def _whole(block: Block, residual: Array, reached: Array) -> float:
     """Return ``sum s alpha h``."""
-    return float(np.vdot(np.maximum(residual, 0.0), reached))
+    return float(np.vdot(residual, reached))
 
 
 def _bends(block: Block, *vectors: Array, W: Array, **shared: Any) -> Array:
