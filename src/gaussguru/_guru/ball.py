@@ -507,8 +507,8 @@ class AdversarialSVC(FillsGaps, _BallClassifier):
 class FeatureDropSVC(MovedClassifier):
     """Support vector machine robust to the deletion of up to ``n_drop`` features of each sample.
 
-    The features that are deleted, set to 0, are the worst ones for each sample (Globerson and Roweis 2006, *Nightmare at
-    Test Time: Robust Learning by Feature Deletion*, FDROP). With labels ``y = +-1``::
+    The features that are deleted, set to 0, are the worst ones for each sample (Globerson and Roweis 2006, *Nightmare
+    at Test Time: Robust Learning by Feature Deletion*, FDROP). With labels ``y = +-1``::
 
         min over w, b   (lam/2) ||w||^2 + sum_i s_i max(0, 1 - y_i (w.x_i + b) + h_i(y_i w))
         h_i(u) = sum of the n_drop largest positive u_j x_ij
@@ -638,6 +638,12 @@ class FeatureDropSVC(MovedClassifier):
 
     def _solve(self, problem: Ball) -> Result:
         return self._exact(problem, f"n_drop={self.n_drop}")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        # Scikit-learn tests with two features: without one of them the classes cannot be told apart.
+        tags.classifier_tags.poor_score = self.n_drop > 0
+        return tags
 
     def certified_drops(self, X: Any) -> NDArray[np.intp]:
         """Return how many features of each sample may be deleted, any of them, before its predicted class changes.

@@ -455,7 +455,8 @@ def _curvature(block: Block, residual: Array, *vectors: Array, shift: Callable[.
     """Return ``mu`` times the Hessian of the smooth maxima by the unknowns.
 
     The slack of class k has the gradient ``z_k = (x - r u_ck, 1)`` by that class, and ``-z_k`` by the class c of the
-    row; ``shift`` returns ``r u_ck`` of some rows. The covariance of these under alpha, ``sum_km a_k ([k = m] - a_m) z_k z_m'``, is the Hessian of the maximum.
+    row; ``shift`` returns ``r u_ck`` of some rows. The covariance of these under alpha,
+    ``sum_km a_k ([k = m] - a_m) z_k z_m'``, is the Hessian of the maximum.
     """
     C, d = residual.shape[1], block.X.shape[1]
     result, step = np.zeros((C, d + 1, C, d + 1)), piece_rows(C * C * (d + 1))

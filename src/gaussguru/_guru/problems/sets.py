@@ -195,7 +195,7 @@ class EllipsoidRows(RowSets):
 
     def near(self, u: Array, state: Array) -> Support:
         """Return the lengths near u."""
-        return EllipsoidSupport(self.errors, u, np.maximum(state, 1e-300))
+        return EllipsoidSupport(self.errors, u, np.where(state > 0, state, 1.0))  # of an exact sample all is 0
 
 
 @dataclass
@@ -221,7 +221,7 @@ class EllipsoidSupport(Support):
     def bend(self, t: Array, p: Array) -> Array:
         """Return ``sum t (Sigma p - q (q.p)) / length``."""
         seen, t = self.errors.seen(self.u, p), t / self.length
-        return np.asarray(seen.pull(-t * seen.between(0, 1) / self.length**2, t))
+        return np.asarray(seen.pull(-t * (seen.between(0, 1) / self.length / self.length), t))
 
     def add(self, t: Array, out: Array) -> None:
         """Add ``sum t (Sigma - q q') / length``."""
@@ -373,7 +373,7 @@ def chosen(z: Array) -> Array:
 
 
 def thresholds(z: Array, k: int) -> Array:
-    """Return the least ``theta >= 0`` with ``sum_j chosen(z_j - theta) <= k`` for every row, by Newton and bisection."""
+    """Return the least ``theta >= 0`` with ``sum_j chosen(z_j - theta) <= k`` of every row, by Newton and bisection."""
     # Between the terms number k and k + 1, or a little beyond them.
     ordered, width = np.partition(-z, (k - 1, k), axis=1), z.shape[1]
     high, low = np.maximum(-ordered[:, k - 1], 0.0), np.maximum(-ordered[:, k], 0.0)
