@@ -56,10 +56,10 @@ SMALLEST, LARGEST = 1e-300, 1e300
 
 def _check_confidence(name: str, value: Any) -> float:
     """Return a probability between 0.5 and 1."""
-    value = check_real(name, value)
-    if not 0.5 < value < 1:
+    probability = check_real(name, value)
+    if not 0.5 < probability < 1:
         raise ParameterError(name, f"must be between 0.5 and 1, without these; got {value!r}")
-    return value
+    return probability
 
 
 def _check_reach(delta: Any, default: float, n_samples: int) -> Array:

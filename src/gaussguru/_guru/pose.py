@@ -227,7 +227,7 @@ def pose_ball(
 def _sizes(errors: Errors, n_columns: int) -> Array:
     """Return about the root of the trace of every covariance, from a few directions; 0 only for exact samples."""
     directions = np.random.default_rng(0).standard_normal((FEW_DIRECTIONS, n_columns))
-    return np.sqrt(np.maximum(errors.variances(directions), 0.0).mean(axis=1))
+    return np.asarray(np.sqrt(np.maximum(errors.variances(directions), 0.0).mean(axis=1)))
 
 
 def _in_units(samples: Samples, *, centred: bool) -> tuple[Any, Array | None, Posed]:

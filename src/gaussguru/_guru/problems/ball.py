@@ -195,7 +195,7 @@ class Ball(ByClass[BallPoint]):
 
     def forces(self, residual: RowVector, sight: Any, cells: Array) -> Array:
         """Return the derivatives by w, (C, n_columns), through ``r_i n_yk``."""
-        return np.einsum("ck,ckj->cj", cells + cells.T, sight)
+        return np.asarray(np.einsum("ck,ckj->cj", cells + cells.T, sight))
 
     def cells(self, residual: RowVector) -> Array:
         """Return the sums of ``s alpha`` and of ``r s alpha`` over every cell, (2, C, C)."""
@@ -320,7 +320,7 @@ class BallLocal(LocalModel[BallPoint]):
         """Return the change of the derivatives by w, (C, n_columns), through the Hessian of ``r_i n_yk``."""
         units = self.point.sight
         across = P[:, np.newaxis] - P - _along(units, P)[:, :, np.newaxis] * units
-        return np.einsum("ck,ckj->cj", self._tension, across)
+        return np.asarray(np.einsum("ck,ckj->cj", self._tension, across))
 
     def tangent(self, less: Smoothing) -> Array:
         """Return the first-order change of the gradient when smoothing falls to ``less``; one pass over X.

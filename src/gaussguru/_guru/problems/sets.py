@@ -25,6 +25,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from gaussguru._errors import Errors
 from gaussguru._guru.problems.ball import FASTEST, Ball, BallLocal, BallPoint
@@ -290,7 +291,7 @@ class DeletedRows(RowSets):
         """Return the sums of an array (n_rows, n_values) by column."""
         if self.columns is None:
             return np.asarray(parts.sum(axis=0))
-        return np.bincount(self.columns.ravel(), parts.ravel(), self.n_columns)
+        return np.asarray(np.bincount(self.columns.ravel(), parts.ravel(), self.n_columns), dtype=np.float64)
 
     def spread(self, parts: Array, index: Index | slice = slice(None)) -> Array:
         """Return an array (n_rows, n_values) of some rows as dense rows."""
@@ -328,7 +329,7 @@ class DeletedSupport(Support):
 
     rows: DeletedRows
     p: Array
-    tight: Array
+    tight: NDArray[np.bool_]
 
     @property
     def curves(self) -> tuple[Array, Array]:
@@ -419,9 +420,10 @@ def _compared(
 
 
 def _pulled(
-    block: Block, residual: Array, reach: Array, states: Array, W: Array, sets: Sets, eps: float
+    block: Block, vectors: tuple[Array, ...], W: Array, sets: Sets, eps: float
 ) -> Iterator[tuple[int, int, Array, Support]]:
     """Yield the slopes of rows that have any, or changes of slopes, and their support functions."""
+    residual, reach, states = vectors
     needed = np.abs(residual).max(axis=1) > EPS * block.weights
     for c, k, index, rows in _compared(block, sets, reach, eps, len(W), needed):
         t = residual[index, k]
@@ -453,7 +455,7 @@ def _gradients(
 
 def _forces(block: Block, *vectors: Array, W: Array, **shared: Any) -> Array:
     forces = np.zeros_like(W)
-    for c, k, t, near in _pulled(block, *vectors, W=W, **shared):
+    for c, k, t, near in _pulled(block, vectors, W, **shared):
         pull = near.pull(t)
         forces[c] += pull
         forces[k] -= pull
@@ -468,7 +470,7 @@ def _whole(block: Block, residual: Array, reached: Array) -> float:
 def _bends(block: Block, *vectors: Array, W: Array, **shared: Any) -> Array:
     C, d = W.shape
     bends, out = np.zeros((C, d, C, d)), np.empty((d, d))
-    for c, k, t, near in _pulled(block, *vectors, W=W, **shared):
+    for c, k, t, near in _pulled(block, vectors, W, **shared):
         out[:] = 0.0
         near.add(t, out)
         bends[c, :, k] += out
@@ -478,7 +480,7 @@ def _bends(block: Block, *vectors: Array, W: Array, **shared: Any) -> Array:
 
 def _bent(block: Block, *vectors: Array, W: Array, P: Array, **shared: Any) -> Array:
     changes = np.zeros_like(W)
-    for c, k, t, near in _pulled(block, *vectors, W=W, **shared):
+    for c, k, t, near in _pulled(block, vectors, W, **shared):
         change = near.bend(t, P[c] - P[k])
         changes[c] += change
         changes[k] -= change
