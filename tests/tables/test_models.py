@@ -603,7 +603,7 @@ ALONE = {
     "kernel-errors": (lambda: KernelGuruClassifier(0.3), "gaps"),
     "ball": (AdversarialSVC, None),
     "ellipsoids": (lambda: AdversarialSVC(confidence=0.9), "gaps"),
-    "drop": (FeatureDropSVC, None),
+    "drop": (lambda: FeatureDropSVC(0), None),
     "total": (TotalSVC, None),
     "populations": (lambda: PopulationClassifier(2), "gaps"),
     "populations-exact": (lambda: PopulationClassifier(1), None),
