@@ -104,7 +104,10 @@ EPOCHS = [
 ]
 
 # The exact hard-ball machine against one LinearSVC, which it may take three times as long as.
-BALLS = [Problem("hard ball, covtype, class 2 or not, 581,012 x 54", ("covtype.npz",), covtype, 1 / 3)]
+BALLS = [
+    Problem("hard ball, a9a, 48,842 x 123", ("a9a.npz",), a9a, 1 / 3),
+    Problem("hard ball, covtype, class 2 or not, 581,012 x 54", ("covtype.npz",), covtype, 1 / 3),
+]
 
 
 # Fits with an error bar for every value, which may take so many times those without.

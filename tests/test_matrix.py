@@ -28,6 +28,7 @@ import gaussguru
 from gaussguru import (
     AdversarialSVC,
     ErrorBarClassifier,
+    FeatureDropSVC,
     GuruClassifier,
     GuruClassifierCV,
     KernelGuruClassifier,
@@ -83,6 +84,7 @@ ESTIMATORS = {
     "ErrorBarClassifier, boosting": ErrorBarClassifier(model="boosting", cv=2),
     "ErrorBarClassifier, population": ErrorBarClassifier(model="population", cv=2),
     "ErrorBarClassifier, given": ErrorBarClassifier(LogisticRegression(), model="boosting", cv=2),
+    "FeatureDropSVC": FeatureDropSVC(1),
     "GuruClassifier": GuruClassifier(0.3),
     "GuruClassifierCV": GuruClassifierCV(2, cv=2),
     "KernelGuruClassifier": KernelGuruClassifier(0.3, gamma=0.5),
@@ -224,6 +226,8 @@ FUNCTIONS = {
 }
 
 BALL = "AdversarialSVC|TotalSVC"
+# Without probabilities and without noise of their own, fitted without error bars.
+MOVED = f"{BALL}|FeatureDropSVC"
 GURU = "GuruClassifier|GuruClassifierCV"
 KERNEL = "KernelGuruClassifier"
 CURVED = "WithErrors, curved"
@@ -235,6 +239,9 @@ BY_PROBABILITY = f"{FITTED}|CalibratedWithErrorsCV|Deconvolve, calibrated"
 COUNTING = f"{BY_PROBABILITY}|Deconvolve|{CURVED}"
 WITHOUT_DECISION = "PopulationClassifier|a search|CalibratedWithErrorsCV|Deconvolve, calibrated"
 MISSING = "missing.*"
+WITHOUT_POPULATION = (
+    "contains NaN|X_err has infinity where only finite|NaN for what was not measured|fitted without X_err"
+)
 GIVEN = "(?!none|source).*"
 PLANE = r"plotting\.(Cloud|Regions)Display.*"
 GAIN = r"robustness\.remeasure_gain|plotting\.RemeasureDisplay.*"
@@ -270,10 +277,10 @@ REFUSED = [
     ("ErrorBarClassifier", r"plotting\.RiskBound.*", "none", None, ""),
     (f"{FITTED}|{CURVED}|{WITHOUT_DECISION}", BOUND, "none", NotLinearError, "linear classifier|linear in X|depend on"),
     (FITTED, HOLDOUT, "none|source", ValueError, "X_err is missing|must be in memory"),
-    (BALL, HOLDOUT, MISSING, ValueError, "contains NaN|X_err has infinity where only finite"),
-    (f"{GURU}|{KERNEL}|{BALL}|CalibratedWithErrorsCV|Deconvolve.*", HOLDOUT, "source", None, ""),
+    (MOVED, HOLDOUT, MISSING, ValueError, WITHOUT_POPULATION),
+    (f"{GURU}|{KERNEL}|{MOVED}|CalibratedWithErrorsCV|Deconvolve.*", HOLDOUT, "source", None, ""),
     # Sources: who reads them, and who does not.
-    (f"{GURU}|{BALL}", RADIUS, "source", None, ""),
+    (f"{GURU}|{MOVED}", RADIUS, "source", None, ""),
     (GURU, r"gaussguru\.worst_case_distribution", "source", TypeError, "X is a source .* must be in memory"),
     (GURU, r"gaussguru\..*|certificates\..*|plotting\.Convergence.*", "source", None, ""),
     (FITTED, RADIUS, "source", NotLinearError, "depend on the error bars|must be a linear classifier"),
@@ -282,12 +289,12 @@ REFUSED = [
     (".*", ".*", "source", (TypeError, ValueError), "X is a source .* must be in memory"),
     # What is not linear, or has no probabilities.
     (f"{KERNEL}|{POOLS}|{UNSCORED}|{CURVED}", COEFFICIENTS, ".*", NotLinearError, "has no coefficients"),
-    (BALL, UNMEASURED, ".*", TypeError, "model must have predict_proba; .*'accuracy'"),
+    (MOVED, UNMEASURED, ".*", TypeError, "model must have predict_proba; .*'accuracy'"),
     # Error bars that must be given.
     (FITTED, f"{UNMEASURED}|{PERMUTED}", "none", ValueError, "X_err is missing"),
     (".*", GAIN, "none", ValueError, "X_err must be given: without error bars"),
     (BY_PROBABILITY, ADDED, "none", ValueError, "X_err must be given: .* has no noise of its own"),
-    (BALL, NOISE, "none", ValueError, "X_err must be given: .* has no noise of its own"),
+    (MOVED, NOISE, "none", ValueError, "X_err must be given: .* has no noise of its own"),
     (f"{POOLS}|{UNSCORED}", MOMENTS, ".*", NotLinearError, "spread|must have a decision_function"),
     (UNSCORED, GAIN, ".*", NotLinearError, "spread|must have a decision_function"),
     (
@@ -312,14 +319,14 @@ REFUSED = [
         "X_err has infinity where only finite numbers are allowed",
     ),
     (
-        BALL,
+        MOVED,
         f"{GAIN}|{MOMENTS}|{PERMUTED}",
         MISSING,
         ValueError,
-        "contains NaN|X_err has infinity where only finite",
+        WITHOUT_POPULATION,
     ),
     (
-        BALL,
+        MOVED,
         f"{NOISE}|{CURVE}|{ANALYTIC}|{RADIUS}|{REPORT}",
         MISSING,
         ValueError,
@@ -378,7 +385,7 @@ def of_models():
 @cache
 def fitted(name):
     """Return an estimator fitted with error bars, if it takes any."""
-    return clone(ESTIMATORS[name]).fit(X if re.fullmatch(BALL, name) else Measured(X, X_ERR), Y)
+    return clone(ESTIMATORS[name]).fit(X if re.fullmatch(MOVED, name) else Measured(X, X_ERR), Y)
 
 
 CLASSES = dict.fromkeys(thing for thing in public().values() if inspect.isclass(thing))
@@ -429,7 +436,7 @@ NOT_SAVED = {"a search": "GridSearchCV", "WithErrors, curved": "PowerTransformer
 @every_estimator
 def test_pickles_clones_and_model_files_predict_the_same(name, tmp_path):
     model = fitted(name)
-    samples = X if re.fullmatch(BALL, name) else Measured(X, X_ERR)
+    samples = X if re.fullmatch(MOVED, name) else Measured(X, X_ERR)
     again = clone(model).fit(samples, Y)
     path = str(tmp_path / "model")
     if name in NOT_SAVED:
@@ -533,7 +540,7 @@ def test_scorers_by_name_have_numbers_or_say_what_to_do(name, routing):
 def test_searches_and_pipelines_are_given_metadata(name):
     """With routing, every fold has its part of error bars, weights and groups, as if it were fitted alone."""
     weights = np.random.default_rng(1).integers(1, 3, 40).astype(float)
-    samples = X if re.fullmatch(BALL, name) else Measured(X, X_ERR)
+    samples = X if re.fullmatch(MOVED, name) else Measured(X, X_ERR)
     metadata = {"X_err": X_ERR, "sample_weight": weights, "groups": GROUPS}
     with sklearn.config_context(enable_metadata_routing=True):
         estimator = routed(name)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gaussguru._errors import Measured
     from gaussguru._guru.adversary import sample_noise, worst_case_covariance, worst_case_distribution
-    from gaussguru._guru.ball import AdversarialSVC, TotalSVC
+    from gaussguru._guru.ball import AdversarialSVC, FeatureDropSVC, TotalSVC
     from gaussguru._guru.base import CollapseWarning
     from gaussguru._guru.cross_validation import GuruClassifierCV
     from gaussguru._guru.kernel import KernelGuruClassifier
@@ -19,6 +19,7 @@ __all__ = [
     "AdversarialSVC",
     "CollapseWarning",
     "ErrorBarClassifier",
+    "FeatureDropSVC",
     "GuruClassifier",
     "GuruClassifierCV",
     "KernelGuruClassifier",
@@ -38,6 +39,7 @@ _HOMES = {
     "AdversarialSVC": "_guru.ball",
     "CollapseWarning": "_guru.base",
     "ErrorBarClassifier": "_measured.error_bar",
+    "FeatureDropSVC": "_guru.ball",
     "GuruClassifier": "_guru.linear",
     "GuruClassifierCV": "_guru.cross_validation",
     "KernelGuruClassifier": "_guru.kernel",

@@ -29,7 +29,14 @@ from support import oracles
 from support.error_bars import conditional, expected_kernel
 
 from fuzz.program import BrokenError, main
-from gaussguru import AdversarialSVC, GuruClassifier, GuruClassifierCV, KernelGuruClassifier, TotalSVC
+from gaussguru import (
+    AdversarialSVC,
+    FeatureDropSVC,
+    GuruClassifier,
+    GuruClassifierCV,
+    KernelGuruClassifier,
+    TotalSVC,
+)
 from gaussguru._guru.base import CollapseWarning
 from gaussguru.errors import LowRank
 
@@ -77,7 +84,8 @@ CHOICES: dict[str, list[Any]] = {
     "offset": [0.0] * 6 + [1.0, 1e3, 1e6],
     "weights": ["none", "none", "none", "random", "zeros", "ratios", "tiny", "huge"],
     "form": ["dense", "dense", "dense", "fortran", "strided", "float32", "frame", "csr", "csr-float32"],
-    "estimator": ["linear"] * 8 + ["kernel", "kernel", "landmarks", "adversarial", "alternating", "total", "cv"],
+    "estimator": ["linear"] * 8
+    + ["kernel", "kernel", "landmarks", "adversarial", "ellipsoid", "drop", "alternating", "total", "cv"],
     "noise": ["isotropic"] * 4 + ["axis", "deviations", "exact features", "covariance", "singular", "one exact"],
     "loss": ["gaussian", "gaussian", "logistic", "quadratic", "moment"],
     "solver": ["newton"] * 5 + ["dual", "sgd", "sgd2"],
@@ -108,6 +116,11 @@ def valid(problem: Problem) -> Problem:
             change.update(errors="none")
     elif problem.estimator not in ("linear", "cv"):
         change.update(noise="isotropic", errors="none", loss="gaussian", solver="newton")
+    if problem.estimator == "ellipsoid":
+        unfilled = problem.errors != "none" and "missing" not in problem.errors
+        change.update(errors=problem.errors if unfilled else "one a value")
+    if problem.estimator == "drop":
+        change.update(offset=min(problem.offset, 1.0))  # a deletion moves a feature to the origin
     problem = replace(problem, **change)
     change = {"classes": min(problem.classes, problem.n)}
     if problem.estimator == "cv":
@@ -359,6 +372,10 @@ def estimator_of(problem: Problem, unit: float) -> Any:
     lam = (problem.l2 or 0.1) * unit**2 * {"tiny": 1e-30, "huge": 1e30}.get(problem.weights, 1.0)
     lam = min(max(lam, 1e-250), 1e250)
     delta = 0.0 if problem.sigma == CHOICES["sigma"][0] else problem.sigma * unit
+    if problem.estimator == "drop":
+        return FeatureDropSVC(1 + problem.seed % problem.d, lam=lam, **common)
+    if problem.estimator == "ellipsoid":
+        return AdversarialSVC(problem.sigma, lam=lam, **common)
     if problem.estimator == "total":
         return TotalSVC(delta, lam=lam, **common)
     if problem.estimator == "alternating":  # it seldom comes to rest
@@ -492,7 +509,7 @@ def check(problem: Problem) -> None:
     _check_warnings(problem, model, caught)
     if problem.estimator == "total":
         _check_ball(problem, data, model, proven=False)
-    elif problem.estimator in ("adversarial", "alternating"):
+    elif problem.estimator in ("adversarial", "alternating", "ellipsoid", "drop"):
         _check_ball(problem, data, model, proven=True)
     elif problem.estimator in ("kernel", "landmarks"):
         _check_kernel(problem, data, model)
@@ -728,14 +745,24 @@ def _check_ball(problem: Problem, data: Data, model: Any, *, proven: bool) -> No
     W, b = model.coef_, model.intercept_
     sign = 1.0 if proven else -1.0
 
+    def reach_of(W: np.ndarray) -> np.ndarray:
+        """By how much the adversary raises every slack."""
+        differences = W[data.labels][:, np.newaxis] - W
+        if problem.estimator == "drop":
+            terms = np.maximum(differences * data.plain[:, np.newaxis], 0.0)
+            return np.sort(terms, axis=2)[:, :, -model.n_drop :].sum(axis=2)
+        if problem.estimator == "ellipsoid":
+            along = np.einsum("iaj,ikj->ika", _roots_of(data.covariances), differences)
+            return model.delta * np.array([[_norm(each) for each in row] for row in along])
+        return model.delta * np.array([[_norm(w - v) for v in W] for w in W])[data.labels]
+
     def value_of(W: np.ndarray, b: np.ndarray) -> float:
         lam = model.lam
         if len(W) == 1:
             W, b, lam = np.vstack([-W / 2, W / 2]), np.array([-b[0] / 2, b[0] / 2]), 2 * model.lam
         scores = data.plain @ W.T + b
-        lengths = np.array([[_norm(w - v) for v in W] for w in W])
         t = 1 - scores[np.arange(problem.n), data.labels][:, np.newaxis] + scores
-        t += sign * model.delta * lengths[data.labels]
+        t += sign * reach_of(W)
         t[np.arange(problem.n), data.labels] = 0.0
         return float(data.s @ t.max(axis=1)) + 0.5 * lam * float(np.vdot(W, W))
 
@@ -748,7 +775,8 @@ def _check_ball(problem: Problem, data: Data, model: Any, *, proven: bool) -> No
         if value > others[0][1] * (1 + 1e-9):
             raise BrokenError(f"objective_ {value} is above that of zero, {others[0][1]}")
         return
-    other = estimator_of(replace(problem, estimator="adversarial"), data.unit).set_params(tol=1e-8)
+    alike = problem if problem.estimator in ("ellipsoid", "drop") else replace(problem, estimator="adversarial")
+    other = estimator_of(alike, data.unit).set_params(tol=1e-7 if problem.estimator == "drop" else 1e-8)
     if _fit(other, replace_rows(data, np.arange(problem.n)[::-1])) is not None:
         others.append(("the permuted rows", value_of(other.coef_, other.intercept_)))
     _check_bound(model, others, slack + 1e-12 * value)

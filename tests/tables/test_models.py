@@ -37,6 +37,7 @@ from support.error_bars import conditional
 from gaussguru import (
     AdversarialSVC,
     ErrorBarClassifier,
+    FeatureDropSVC,
     GuruClassifier,
     GuruClassifierCV,
     KernelGuruClassifier,
@@ -601,6 +602,8 @@ ALONE = {
     "kernel": (lambda: KernelGuruClassifier(0.3), None),
     "kernel-errors": (lambda: KernelGuruClassifier(0.3), "gaps"),
     "ball": (AdversarialSVC, None),
+    "ellipsoids": (lambda: AdversarialSVC(confidence=0.9), "gaps"),
+    "drop": (lambda: FeatureDropSVC(0), None),
     "total": (TotalSVC, None),
     "populations": (lambda: PopulationClassifier(2), "gaps"),
     "populations-exact": (lambda: PopulationClassifier(1), None),

@@ -19,6 +19,7 @@ from gaussguru._guru.problems.ball import Ball
 from gaussguru._guru.problems.binary import Binary
 from gaussguru._guru.problems.measured import MeasuredPairs
 from gaussguru._guru.problems.multiclass import Multiclass
+from gaussguru._guru.problems.sets import Ellipsoids, Moved, Sets
 from gaussguru._guru.solvers.result import Result
 from gaussguru._rows.rows import Block, BlockMap, Rows
 from gaussguru._rows.validation import Samples
@@ -32,6 +33,8 @@ SMALLEST, LARGEST = 1e-60, 1e60
 # A feature is far from the origin if its mean is more than FAR times its spread, both estimated, like the unit of X,
 # from about FEW samples.
 FAR, FEW = 100.0, 1000
+# Directions from which the size of an ellipsoid is estimated: to a third, which is enough to share smoothing.
+FEW_DIRECTIONS = 8
 
 
 @dataclass(frozen=True)
@@ -138,17 +141,23 @@ def pose(
     X, weights, units = samples.X, samples.weights, Posed(None)
     if rescaled:
         X, weights, units = _in_units(samples, centred=centred and model.fit_intercept)
-    if units.x != 1 and errors is not None:
-        errors = errors.scaled(units.x)
     if model.noise is None and errors is None:
         errors = PerSample(np.zeros(len(labels)), X.shape[1])
+    rows, units = _rows(X, labels, weights, n_classes, errors, mapped, units)
+    return pose_rows(rows, model, units._replace(order=order))
+
+
+def _rows(
+    X: Any, labels: Any, weights: Array | None, n_classes: int, errors: Errors | None, mapped: BlockMap, units: Posed
+) -> tuple[Rows, Posed]:
+    """Return rows with error bars in their units, sorted by class if the error bars are large, and the units."""
     if errors is not None:
-        errors = errors.compact()
-    if errors is not None and errors.is_large and np.any(labels[1:] < labels[:-1]):
-        places = np.argsort(labels, kind="stable")
-        X, labels, errors = X[places], labels[places], errors.take(places)
-        weights, units = None if weights is None else weights[places], units._replace(places=places)
-    return pose_rows(Rows(X, labels, weights, n_classes, errors, mapped), model, units._replace(order=order))
+        errors = (errors if units.x == 1 else errors.scaled(units.x)).compact()
+        if errors.is_large and np.any(labels[1:] < labels[:-1]):
+            places = np.argsort(labels, kind="stable")
+            X, labels, errors = X[places], labels[places], errors.take(places)
+            weights, units = None if weights is None else weights[places], units._replace(places=places)
+    return Rows(X, labels, weights, n_classes, errors, mapped), units
 
 
 def pose_rows(rows: Rows, model: Objective, units: Posed) -> Posed:
@@ -179,16 +188,43 @@ def _noise(model: Objective, rows: Rows, units: Posed) -> Noise | None:
 
 
 def pose_ball(
-    samples: Samples, reach: Array, lam: float, fit_intercept: bool, mapped: BlockMap = map, *, rescaled: bool = True
+    samples: Samples,
+    sets: Array | Errors | Sets,
+    lam: float,
+    fit_intercept: bool,
+    mapped: BlockMap = map,
+    *,
+    rescaled: bool = True,
 ) -> Posed:
-    """Return the problem of samples that may be moved by ``reach``; classifiers have a row for each of two classes."""
+    """Return the problem of samples that may be moved; classifiers have a row for each of two classes.
+
+    They may be moved within balls of these radii, within the ellipsoids of error bars, or within other ``sets``.
+    """
     X, weights, units = samples.X, samples.weights, Posed(None)
     if rescaled:
-        X, weights, units = _in_units(samples, centred=fit_intercept)
+        # A feature is deleted by setting it to 0, so these samples stay where they are.
+        X, weights, units = _in_units(samples, centred=fit_intercept and not isinstance(sets, Sets))
     n_classes = len(samples.classes)
-    rows = Rows(X, samples.labels, weights, n_classes, None, mapped)
+    rows, units = _rows(
+        X, samples.labels, weights, n_classes, sets if isinstance(sets, Errors) else None, mapped, units
+    )
     ridge = 2 * lam if n_classes == 2 else lam  # ||w_1 - w_0||^2 is twice the sum of squares
-    return units._replace(problem=Ball(rows, reach * units.x, ridge * units.x * units.x * units.s, fit_intercept))
+    given = ridge * units.x * units.x * units.s, fit_intercept
+    problem: Ball
+    if rows.errors is not None:
+        problem = Moved(rows, _sizes(rows.errors, rows.n_columns), *given, sets=Ellipsoids())
+    elif isinstance(sets, Sets):
+        problem = Moved(rows, np.ones(rows.n_rows), *given, sets=sets)
+    else:
+        assert not isinstance(sets, Errors)
+        problem = Ball(rows, sets * units.x, *given)
+    return units._replace(problem=problem)
+
+
+def _sizes(errors: Errors, n_columns: int) -> Array:
+    """Return about the root of the trace of every covariance, from a few directions; 0 only for exact samples."""
+    directions = np.random.default_rng(0).standard_normal((FEW_DIRECTIONS, n_columns))
+    return np.asarray(np.sqrt(np.maximum(errors.variances(directions), 0.0).mean(axis=1)))
 
 
 def _in_units(samples: Samples, *, centred: bool) -> tuple[Any, Array | None, Posed]:

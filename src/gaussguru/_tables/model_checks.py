@@ -20,7 +20,7 @@ from sklearn.pipeline import Pipeline
 
 from gaussguru._columns.measured import LARGEST
 from gaussguru._errors import Population
-from gaussguru._guru.ball import AdversarialSVC, TotalSVC
+from gaussguru._guru.ball import AdversarialSVC, FeatureDropSVC, TotalSVC
 from gaussguru._guru.cross_validation import GuruClassifierCV
 from gaussguru._guru.kernel import KernelGuruClassifier
 from gaussguru._guru.kernel_matrix import NAMES, Kernel
@@ -56,7 +56,7 @@ INNER = (
     *TREES,
 )  # fmt: skip
 CLASSIFIERS = (
-    *INNER, AdversarialSVC, TotalSVC, CalibratedWithErrorsCV, ErrorBarClassifier, PopulationClassifier
+    *INNER, AdversarialSVC, FeatureDropSVC, TotalSVC, CalibratedWithErrorsCV, ErrorBarClassifier, PopulationClassifier
 )  # fmt: skip
 
 # An object or value of a file, which may be anything until it is checked.
@@ -539,7 +539,8 @@ CONTENTS: Mapping[type, dict[str, Rule] | Callable[[Value], dict[str, Rule]]] = 
     GuruClassifier: _GURU,
     GuruClassifierCV: _GURU,
     ProbitWithErrors: _LINEAR,
-    AdversarialSVC: _LINEAR,
+    AdversarialSVC: lambda model: _LINEAR | ({"population_": _POPULATION} if hasattr(model, "population_") else {}),
+    FeatureDropSVC: _LINEAR,
     TotalSVC: _LINEAR,
     LogisticRegression: _LINEAR,
     **dict.fromkeys(TREES, _CLASSIFIER),  # their nodes were checked before they were made

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer
 
-from gaussguru import AdversarialSVC, GuruClassifier
+from gaussguru import AdversarialSVC, FeatureDropSVC, GuruClassifier
 from gaussguru._utils.linalg import Array
 from gaussguru.plotting import style
 from gaussguru.thesis.problems import BINARY, ThesisProblem
@@ -58,12 +58,31 @@ def _ball(split: ThesisSplit, spread: float) -> Iterator[FittedCandidate]:
         yield fitted(model, split, {"delta": 2.0**exponent})
 
 
+def _ellipsoid(split: ThesisSplit, spread: float) -> Iterator[FittedCandidate]:
+    """Search over ellipsoids whose axes are in proportion to the standard deviations of the features."""
+    deviations = np.broadcast_to(split.X_train.std(axis=0), split.X_train.shape)
+    for exponent in range(4, -6, -1):
+        model = AdversarialSVC(2.0**exponent, lam=LEAST_PENALTY, tol=TOL)
+        yield fitted(model, split, {"delta": 2.0**exponent}, X_err=deviations)
+
+
+def _drop(split: ThesisSplit, spread: float) -> Iterator[FittedCandidate]:
+    d = split.X_train.shape[1]
+    for n_drop in sorted({max(1, round(d * share)) for share in DROPPED}, reverse=True):
+        model = FeatureDropSVC(n_drop, lam=LEAST_PENALTY, tol=TOL)
+        yield fitted(model, split, {"n_drop": n_drop})
+
+
+# The fractions of the features that the adversary of a fit deletes.
+DROPPED = (0.2, 0.1, 0.05, 0.025, 0.0)
 # Where noise is the regularisation.
 LEAST_PENALTY = 0.01
 ADVERSARIES: dict[str, Candidates] = {
     "Gaussian": _guru(range(4, -6, -1)),
     "moment": _guru(range(4, -6, -1), loss="moment"),
     "ball": _ball,
+    "ellipsoid": _ellipsoid,
+    "drop": _drop,
     "axis": _guru(range(6, -4, -1), noise="axis"),
 }
 

@@ -9,7 +9,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris
 from support.budgets import passes
 from support.data import _DIRECTORY, standardised
 
-from gaussguru import AdversarialSVC, GuruClassifier, KernelGuruClassifier
+from gaussguru import AdversarialSVC, FeatureDropSVC, GuruClassifier, KernelGuruClassifier
 
 
 def iris():
@@ -88,6 +88,7 @@ OTHERS = {
     "kernel": (KernelGuruClassifier(0.05), cancer, (18, 19, 1, 9)),
     "landmarks": (KernelGuruClassifier(0.05, n_components=50, random_state=0), cancer, (10, 0, 4, 4)),
     "ball": (AdversarialSVC(0.1), iris, (39, 1, 15, 15)),
+    "drop": (FeatureDropSVC(1), iris, (176, 3, 28, 28)),
 }
 
 

@@ -27,8 +27,11 @@ x, W, b : as in :mod:`gaussguru._guru.problems.multiclass`; arrays of classes ha
 residual : row vector of (n_rows, C), the derivatives of F by the scores, ``s (alpha - [k = y])``
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from functools import partial
+from itertools import permutations
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,10 +41,12 @@ from gaussguru._guru.problems.protocol import LocalModel
 from gaussguru._guru.problems.smoothing import NONE, RARE, UNCERTAIN, Smoothing
 from gaussguru._rows.rows import Block, Rows, RowVector, one_hot, piece_rows, scores
 from gaussguru._utils.cached import cached_property
-from gaussguru._utils.linalg import EPS, Array
+from gaussguru._utils.linalg import EPS, Array, Index
 
 # Smoothing is small enough if it adds at most this fraction of the tolerance to F.
 ADDED_SHARE = 0.5
+# Smoothing falls by at most this factor at a time (measured for balls: 2.5 takes 63 passes instead of 39 on covtype).
+FASTEST = 10.0
 
 
 @dataclass(eq=False)
@@ -51,14 +56,15 @@ class BallPoint(ClassPoint):
     Attributes
     ----------
     scores : row vector of (n_rows, C)
-    units, lengths : (C, C, n_columns) and (C, C), ``u`` and ``n`` of every pair
+    sight : (C, C, n_columns), ``u`` of every pair; of other sets than balls their own view of the point
+    reached : row vector of (n_rows, C), ``r_i n_yk``
     residual : row vector of (n_rows, C), the derivatives of F by the scores
     added : the increase of F by smoothing the maxima
     """
 
     scores: RowVector
-    units: Array
-    lengths: Array
+    sight: Any
+    reached: RowVector
     residual: RowVector
     added: float
 
@@ -128,12 +134,22 @@ class Ball(ByClass[BallPoint]):
         return self._at(W, b, self.rows.scores(W))
 
     def _at(self, W: Array, b: Array, scores: RowVector) -> BallPoint:
-        units, lengths = self.lengths(W)
-        residual, (loss, added) = self.rows.both(
-            _slopes, scores, self.row_reach, b=b, lengths=lengths, mu=self.smoothing.blur
-        )
+        sight, reached = self.seen(W)
+        residual, (loss, added) = self.rows.both(_slopes, scores, reached, b=b, mu=self.smoothing.blur)
         value = loss + 0.5 * self.ridge * float(np.vdot(W, W))
-        return BallPoint(W, b, value, scores, units, lengths, residual, added)
+        return BallPoint(W, b, value, scores, sight, reached, residual, added)
+
+    def seen(self, W: Array) -> tuple[Any, RowVector]:
+        """Return ``u`` of all pairs, by which derivatives are computed, and ``r_i n_yk`` of all rows."""
+        units, lengths = self.lengths(W)
+        return units, self._times_reach(lengths)
+
+    def _times_reach(self, lengths: Array) -> RowVector:
+        return self.rows.each(_times_reach, self.row_reach, lengths=lengths, pointwise=True)
+
+    def turned(self, sight: Any, P: Array) -> RowVector:
+        """Return the change of ``r_i n_yk`` for a step P of W, of first order."""
+        return self._times_reach(_along(sight, P))
 
     def again(self, point: BallPoint) -> BallPoint:
         """Evaluate F at a point of the same rows with other smoothing."""
@@ -150,34 +166,48 @@ class Ball(ByClass[BallPoint]):
 
     def displacements(self, point: BallPoint) -> Array:
         """Return the displacement of every sample, (n_rows, n_columns), towards the class with the largest slack."""
-        arguments = {"b": point.b, "lengths": point.lengths, "units": point.units}
-        return self.rows.gather(self.rows.each(_displace, point.scores, self.row_reach, pointwise=True, **arguments))
+        vectors, shift = self.shifts(point.sight)
+        return self.rows.gather(
+            self.rows.each(_displace, point.scores, point.reached, *vectors, b=point.b, shift=shift, pointwise=True)
+        )
+
+    def shifts(self, sight: Any) -> tuple[tuple[RowVector, ...], Callable[..., Array]]:
+        """Return row vectors, and a function of a block and these that returns ``r u_ck`` of some rows."""
+        return (self.row_reach,), partial(_shift, units=sight)
 
     # --- derivatives --------------------------------------------------------------------------------------
 
     def expand(self, point: BallPoint) -> "BallLocal":
         """Return value and gradient at a point; one pass over X."""
-        gradient, cells = self.pull(point.residual, point.units)
+        gradient, cells = self.pull(point.residual, point.sight)
         gradient[:, :-1] += self.ridge * point.W
+        return self.local(point, gradient, cells)
+
+    def local(self, point: BallPoint, gradient: Array, cells: Array) -> "BallLocal":
+        """Return the local model with this gradient by ``(w, b)``."""
         return BallLocal(self, point, gradient, cells)
 
-    def pull(self, residual: RowVector, units: Array) -> tuple[Array, Array]:
+    def pull(self, residual: RowVector, sight: Any) -> tuple[Array, Array]:
         """Return the derivatives by ``(w, b)``, (C, n_columns + 1), for those by the scores, and K; one pass over X."""
         mass, cells = self.cells(residual)
-        combined = self.rows.scatter(residual) + np.einsum("ck,ckj->cj", cells + cells.T, units)
+        combined = self.rows.scatter(residual) + self.forces(residual, sight, cells)
         return np.column_stack([combined, self.fit_intercept * (mass.sum(axis=0) - mass.sum(axis=1))]), cells
+
+    def forces(self, residual: RowVector, sight: Any, cells: Array) -> Array:
+        """Return the derivatives by w, (C, n_columns), through ``r_i n_yk``."""
+        return np.asarray(np.einsum("ck,ckj->cj", cells + cells.T, sight))
 
     def cells(self, residual: RowVector) -> Array:
         """Return the sums of ``s alpha`` and of ``r s alpha`` over every cell, (2, C, C)."""
         return np.asarray(self.rows.total(_cells, residual, self.row_reach, pointwise=True))
 
-    def dual(self, residual: RowVector, units: Array) -> float:
+    def dual(self, residual: RowVector, sight: Any) -> float:
         """Return a proven lower bound of F from any slopes and unit vectors; one pass over X."""
         slope = self.cells(residual)[0]
         kept = balance(slope) if self.fit_intercept else np.ones_like(slope)
         if kept is None:
             return 0.0
-        force = self.pull(self.feasible(residual, kept), units)[0][:, :-1]
+        force = self.pull(self.feasible(residual, kept), sight)[0][:, :-1]
         return max(0.0, float(np.vdot(kept, slope)) - float(np.vdot(force, force)) / (2 * self.ridge))
 
     def feasible(self, residual: RowVector, kept: Array) -> RowVector:
@@ -209,7 +239,12 @@ class BallLocal(LocalModel[BallPoint]):
     @cached_property
     def noisy(self) -> float:
         """The increase of F by smoothing: ``mu`` times the derivative of F by ``mu``."""
-        return max(self.point.added + 0.5 * self.problem.eps**2 * float(self._tension.sum()), 1e-300)
+        return max(self.point.added + self._added_reach, 1e-300)
+
+    @property
+    def _added_reach(self) -> float:
+        """The part of the increase that is due to the smoothing of lengths."""
+        return 0.5 * self.problem.eps**2 * float(self._tension.sum())
 
     def is_final(self, last: Smoothing, target: float) -> bool:
         """Return whether smoothing adds little enough to F."""
@@ -220,10 +255,12 @@ class BallLocal(LocalModel[BallPoint]):
 
         The increase of F falls like mu, or with many rows like mu^2, because fewer rows are near a tie.
         """
+        return self._lowered(target, FASTEST)
+
+    def _lowered(self, target: float, most: float) -> Smoothing:
         wanted = max(1.0, self.noisy / (ADDED_SHARE * target))
-        # At most by 10 (measured: 2.5 takes 63 passes instead of 39 on covtype), and 1.2 times more than is wanted,
-        # because the increase of F may fall more slowly than mu.
-        return Smoothing(1.0, self.problem.smoothing.blur / min(10.0, 1.2 * wanted))
+        # 1.2 times more than is wanted, because the increase of F may fall more slowly than mu.
+        return Smoothing(1.0, self.problem.smoothing.blur / min(most, 1.2 * wanted))
 
     def restart(self, last: Smoothing) -> Smoothing:
         """Return the smoothing of this point, which covers the distance to the minimum of more rows."""
@@ -239,38 +276,61 @@ class BallLocal(LocalModel[BallPoint]):
     @cached_property
     def _tension(self) -> Array:
         """The derivative of F by each length, divided by the length, (C, C): the weight of its curvature."""
-        if self.problem.directions is not None:
+        problem = self.problem
+        if problem.directions is not None:
             return np.zeros_like(self.cells)
-        return (self.cells + self.cells.T) / self.point.lengths
+        return (self.cells + self.cells.T) / problem.lengths(self.point.W)[1]
 
     def hessian(self) -> Array:
         """Return the Hessian by the unknowns: that of the maxima, and a graph Laplacian of lengths and ridge."""
-        problem, units, n = self.problem, self.point.units, len(self.gradient)
+        problem, n = self.problem, len(self.gradient)
         problem.rows.count("hessian")
-        hessian = problem.rows.total(
-            _curvature, self.point.residual, problem.row_reach, units=units, one=float(problem.fit_intercept)
-        )
+        hessian = self._maxima()
         hessian /= problem.smoothing.blur
-        # A length has the Hessian (I - u u') / n by a difference; sum ||w_c||^2 is that of the differences, over C.
-        pairs = np.einsum("ck,cki,ckj->cikj", self._tension, units, units)
-        np.einsum("ciki->cki", pairs)[:] -= (self._tension + problem.ridge / problem.n_classes)[:, :, np.newaxis]
+        # sum ||w_c||^2 is that of the differences, over C.
+        pairs = -self._bends()
+        np.einsum("ciki->cki", pairs)[:] -= problem.ridge / problem.n_classes
         np.einsum("cicj->cij", pairs)[:] -= pairs.sum(axis=2)
         hessian[:, :-1, :, :-1] += pairs[:-1, :, :-1]
         return np.asarray(hessian.reshape(n, n))
 
+    def _maxima(self) -> Array:
+        """Return ``mu`` times the Hessian of the smooth maxima where ``r_i n_yk`` are linear."""
+        problem, one = self.problem, float(self.problem.fit_intercept)
+        vectors, shift = problem.shifts(self.point.sight)
+        return np.asarray(problem.rows.total(_curvature, self.point.residual, *vectors, shift=shift, one=one))
+
+    def _bends(self) -> Array:
+        """Return the Hessian of ``r_i n_yk`` by the difference of each pair, (C, n_columns, C, n_columns)."""
+        # A length has the Hessian (I - u u') / n.
+        tension, units = self._tension, self.point.sight
+        bends = -np.einsum("ck,cki,ckj->cikj", tension, units, units)
+        np.einsum("ciki->cki", bends)[:] += tension[:, :, np.newaxis]
+        return np.asarray(bends)
+
     def product(self, p: Array) -> Array:
         """Return the Hessian times ``p``; two passes over X."""
-        problem, units = self.problem, self.point.units
+        problem = self.problem
         P, shifts = unfold(p, problem.n_classes)
-        result, _ = problem.pull(self._moved(P, shifts), units)
-        across = P[:, np.newaxis] - P - _along(units, P)[:, :, np.newaxis] * units
-        result[:, :-1] += problem.ridge * P + np.einsum("ck,ckj->cj", self._tension, across)
+        result, _ = problem.pull(self._moved(P, shifts), self.point.sight)
+        result[:, :-1] += problem.ridge * P + self._bent_reach(P)
         return result[:-1].ravel()
 
+    def _bent_reach(self, P: Array) -> Array:
+        """Return the change of the derivatives by w, (C, n_columns), through the Hessian of ``r_i n_yk``."""
+        units = self.point.sight
+        across = P[:, np.newaxis] - P - _along(units, P)[:, :, np.newaxis] * units
+        return np.asarray(np.einsum("ck,ckj->cj", self._tension, across))
+
     def tangent(self, less: Smoothing) -> Array:
-        """Return the first-order change of the gradient when smoothing falls to ``less``; one pass over X."""
+        """Return the first-order change of the gradient when smoothing falls to ``less``; one pass over X.
+
+        A smooth length is homogeneous in W and the smoothing, so its gradient changes like that for a step -W.
+        """
         problem, point = self.problem, self.point
-        result, _ = problem.pull(self._bent(point.scores, point.b, point.lengths, 1.0), point.units)
+        reached = problem.turned(point.sight, point.W)
+        result, _ = problem.pull(self._bent(point.scores, point.b, reached, 1.0), point.sight)
+        result[:, :-1] += self._bent_reach(point.W)
         return np.asarray(-problem.smoothing.towards(less).blur * result[:-1].ravel())
 
     def _moved(self, P: Array, shifts: Array) -> RowVector:
@@ -278,13 +338,14 @@ class BallLocal(LocalModel[BallPoint]):
         problem = self.problem
         problem.rows.count("product")
         changes = problem.rows.each(scores, W=np.ascontiguousarray(P.T))
-        return self._bent(changes, shifts * problem.fit_intercept, _along(self.point.units, P), 0.0)
+        reached = problem.turned(self.point.sight, P)
+        return self._bent(changes, shifts * problem.fit_intercept, reached, 0.0)
 
-    def _bent(self, scores: RowVector, b: Array, lengths: Array, margin: float) -> RowVector:
-        """Return the change of the derivatives by the scores for changes of scores, intercepts, lengths and margin."""
+    def _bent(self, scores: RowVector, b: Array, reached: RowVector, margin: float) -> RowVector:
+        """Return the change of the derivatives by the scores for changes of the terms of the slacks."""
         problem, mu = self.problem, self.problem.smoothing.blur
-        vectors = self.point.residual, scores, problem.row_reach
-        return problem.rows.each(_bend, *vectors, b=b, lengths=lengths, margin=margin, mu=mu, pointwise=True)
+        vectors = self.point.residual, scores, reached
+        return problem.rows.each(_bend, *vectors, b=b, margin=margin, mu=mu, pointwise=True)
 
     # --- certificates -------------------------------------------------------------------------------------
 
@@ -294,7 +355,7 @@ class BallLocal(LocalModel[BallPoint]):
         The slopes with smoothing are the dual point.
         """
         primal = self.problem.smoothed(NONE).again(self.point).value
-        dual = self.problem.dual(self.point.residual, self.point.units) if thorough else 0.0
+        dual = self.problem.dual(self.point.residual, self.point.sight) if thorough else 0.0
         return Certificate(primal, dual), replace(self.point, value=primal)
 
     def refined(self, p: Array, decrement: float, target: float) -> tuple[float, Array | None]:
@@ -307,8 +368,8 @@ class BallLocal(LocalModel[BallPoint]):
         problem = self.problem
         P, shifts = unfold(p, problem.n_classes)
         moved = problem.rows.mixed([(1.0, self.point.residual), (1.0, self._moved(P, shifts))])
-        residual = problem.feasible(moved, np.ones_like(self.cells))
-        dual = problem.dual(residual, problem.lengths(self.point.W + P)[0])
+        residual = problem.feasible(moved, np.ones((problem.n_classes, problem.n_classes)))
+        dual = problem.dual(residual, problem.seen(self.point.W + P)[0])
         return dual, problem.slopes(replace(self.point, residual=residual))
 
 
@@ -320,20 +381,34 @@ def _along(units: Array, W: Array) -> Array:
 # --- tasks ---------------------------------------------------------------------------------------------------
 
 
-def _slacks(block: Block, scores: Array, reach: Array, b: Array, lengths: Array, margin: float = 1.0) -> Array:
+def _times_reach(block: Block, reach: Array, lengths: Array) -> Array:
+    return np.ascontiguousarray((lengths[:, block.labels] * reach).T)
+
+
+def _shift(block: Block, rows: Index, c: int, rivals: Index, reach: Array, units: Array) -> Array:
+    return np.asarray(reach[rows, np.newaxis, np.newaxis] * units[c, rivals])
+
+
+def slacks_of(block: Block, scores: Array, reached: Array, b: Array, margin: float = 1.0) -> Array:
     """Return ``t``, (C, n_rows), because NumPy is slow along a short last axis."""
     labels, index = block.labels, np.arange(block.n_rows)
     t = np.ascontiguousarray(scores.T) + b[:, np.newaxis]
     t -= t[labels, index] - margin
-    t += lengths[:, labels] * reach
+    t += reached.T
     t[labels, index] = 0.0
     return t
 
 
-def _displace(block: Block, scores: Array, reach: Array, b: Array, lengths: Array, units: Array) -> Array:
-    slacks = _slacks(block, scores, reach, b, lengths)
+def _displace(
+    block: Block, scores: Array, reached: Array, *vectors: Array, b: Array, shift: Callable[..., Array]
+) -> Array:
+    slacks = slacks_of(block, scores, reached, b)
     slacks[block.labels, np.arange(block.n_rows)] = -np.inf
-    return np.asarray(-reach[:, np.newaxis] * units[block.labels, slacks.argmax(axis=0)])
+    strongest, moved = slacks.argmax(axis=0), np.empty(block.X.shape)
+    for c, k in permutations(range(len(slacks)), 2):
+        rows = np.flatnonzero((block.labels == c) & (strongest == k))
+        moved[rows] = -shift(block, rows, c, np.array([k]), *vectors)[:, 0]
+    return moved
 
 
 def _closed(block: Block, alpha: Array) -> Array:
@@ -344,11 +419,9 @@ def _closed(block: Block, alpha: Array) -> Array:
     return np.ascontiguousarray(alpha.T)
 
 
-def _slopes(
-    block: Block, scores: Array, reach: Array, b: Array, lengths: Array, mu: float
-) -> tuple[Array, tuple[float, float]]:
+def _slopes(block: Block, scores: Array, reached: Array, b: Array, mu: float) -> tuple[Array, tuple[float, float]]:
     """Return the derivatives by the scores, the sum of the smooth maxima, and its increase by smoothing."""
-    t = _slacks(block, scores, reach, b, lengths)
+    t = slacks_of(block, scores, reached, b)
     top = t.max(axis=0)
     alpha = np.exp((t - top) / mu) if mu else 1.0 * (t == top)
     total = alpha.sum(axis=0)
@@ -371,22 +444,21 @@ def _feasible(block: Block, residual: Array, kept: Array) -> Array:
     return _closed(block, alpha * (s / np.maximum(np.maximum(s, alpha.sum(axis=0)), 1e-300)))
 
 
-def _bend(
-    block: Block, residual: Array, scores: Array, reach: Array, b: Array, lengths: Array, margin: float, mu: float
-) -> Array:
+def _bend(block: Block, residual: Array, scores: Array, reached: Array, b: Array, margin: float, mu: float) -> Array:
     """Return the change of the derivatives by the scores for changes of the arguments of the slacks."""
-    change, alpha = _slacks(block, scores, reach, b, lengths, margin), np.maximum(residual.T, 0.0)
+    change, alpha = slacks_of(block, scores, reached, b, margin), np.maximum(residual.T, 0.0)
     change -= np.einsum("ki,ki->i", alpha, change) / np.maximum(block.weights, 1e-300)
     return _closed(block, change * (alpha / mu))
 
 
-def _curvature(block: Block, residual: Array, reach: Array, units: Array, one: float) -> Array:
+def _curvature(block: Block, residual: Array, *vectors: Array, shift: Callable[..., Array], one: float) -> Array:
     """Return ``mu`` times the Hessian of the smooth maxima by the unknowns.
 
     The slack of class k has the gradient ``z_k = (x - r u_ck, 1)`` by that class, and ``-z_k`` by the class c of the
-    row. The covariance of these under alpha, ``sum_km a_k ([k = m] - a_m) z_k z_m'``, is the Hessian of the maximum.
+    row; ``shift`` returns ``r u_ck`` of some rows. The covariance of these under alpha,
+    ``sum_km a_k ([k = m] - a_m) z_k z_m'``, is the Hessian of the maximum.
     """
-    C, d = len(units), block.X.shape[1]
+    C, d = residual.shape[1], block.X.shape[1]
     result, step = np.zeros((C, d + 1, C, d + 1)), piece_rows(C * C * (d + 1))
     undecided = np.max(residual * (block.weights[:, np.newaxis] - residual), axis=1) > EPS * block.weights**2
     for c in range(C):
@@ -396,7 +468,7 @@ def _curvature(block: Block, residual: Array, reach: Array, units: Array, one: f
             rows = members[first : first + step]
             s, alpha = block.weights[rows, np.newaxis], residual[np.ix_(rows, rivals)]
             z = np.full((len(rows), C - 1, d + 1), one)
-            z[:, :, :d] = block.dense(rows)[:, np.newaxis] - reach[rows, np.newaxis, np.newaxis] * units[c, rivals]
+            z[:, :, :d] = block.dense(rows)[:, np.newaxis] - shift(block, rows, c, rivals, *vectors)
             curve = alpha.T[:, :, np.newaxis] * (s * np.eye(C - 1)[:, np.newaxis] - alpha) / s
             bent += z.transpose(1, 2, 0) @ (curve[:, :, :, np.newaxis] * z).reshape(C - 1, len(rows), -1)
         by_class = bent.reshape(C - 1, d + 1, C - 1, d + 1)
