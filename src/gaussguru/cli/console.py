@@ -28,7 +28,6 @@ import rich.table
 import typer
 
 import gaussguru
-from gaussguru._utils.types import Record
 
 MENDABLE, NOT_CERTIFIED, INTERRUPTED, BROKEN_PIPE, TERMINATED = 2, 3, 130, 141, 143
 # Seconds of a step before the time that remains is told.
@@ -37,7 +36,7 @@ SOON = 2
 # Modules of this package that register commands.
 MODULES = ("tables", "predictions", "trials")
 
-SETTINGS: Record = {
+SETTINGS: dict[str, Any] = {
     "name": "gaussguru",
     "help": "Classification of tables whose columns have measurement errors.",
     "epilog": "Exit codes: 0 done, 1 a bug, 2 something to mend (one line says what), 3 a fit that is not proven "
@@ -215,7 +214,7 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def tell(result: Record) -> None:
+def tell(result: dict[str, Any]) -> None:
     """Print a result as JSON; what is not finite is null."""
     print(json.dumps(_plain(result), indent=1, allow_nan=False))
 
