@@ -84,7 +84,7 @@ def read_once(X: Any) -> float:
 
 def extra_memory(estimator: Any, X: Any, y: np.ndarray) -> int:
     tracemalloc.start()
-    estimator.fit(X, y, **more)
+    estimator.fit(X, y)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return peak
