@@ -576,8 +576,8 @@ class FeatureDropSVC(MovedClassifier):
     >>> clf = FeatureDropSVC(n_drop=1).fit(X, y)
     >>> clf.dual_gap_ <= 1e-6 * len(y)
     True
-    >>> clf.certified_drops(X[:3])
-    array([1, 1, 1])
+    >>> clf.certified_drops(X[[0, 60, 120]])
+    array([4, 0, 1])
     """
 
     def __init__(
