@@ -325,12 +325,10 @@ class BallLocal(LocalModel[BallPoint]):
     def tangent(self, less: Smoothing) -> Array:
         """Return the first-order change of the gradient when smoothing falls to ``less``; one pass over X.
 
-        A smooth length is homogeneous in W and the smoothing, so its gradient changes like that for a step -W.
+        That of the lengths is small beside it, and left out.
         """
         problem, point = self.problem, self.point
-        reached = problem.turned(point.sight, point.W)
-        result, _ = problem.pull(self._bent(point.scores, point.b, reached, 1.0), point.sight)
-        result[:, :-1] += self._bent_reach(point.W)
+        result, _ = problem.pull(self._bent(point.scores, point.b, point.reached, 1.0), point.sight)
         return np.asarray(-problem.smoothing.towards(less).blur * result[:-1].ravel())
 
     def _moved(self, P: Array, shifts: Array) -> RowVector:

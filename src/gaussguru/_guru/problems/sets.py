@@ -150,6 +150,17 @@ class MovedLocal(BallLocal):
         whole = self.problem.rows.total(_whole, point.residual, point.reached, pointwise=True)
         return max(0.0, float(whole) - float(np.vdot(self.cells, point.W)))
 
+    def tangent(self, less: Smoothing) -> Array:
+        """Return the first-order change of the gradient when smoothing falls to ``less``; three passes over X.
+
+        A smooth h is homogeneous in W and the smoothing, so its gradient changes like that for a step -W.
+        """
+        problem, point = self.problem, self.point
+        reached = problem.turned(point.sight, point.W)
+        result, _ = problem.pull(self._bent(point.scores, point.b, reached, 1.0), point.sight)
+        result[:, :-1] += self._bent_reach(point.W)
+        return np.asarray(-problem.smoothing.towards(less).blur * result[:-1].ravel())
+
     @property
     def _arguments(self) -> tuple[RowVector, RowVector, RowVector]:
         return self.point.residual, self.problem.row_reach, self.point.sight.states
