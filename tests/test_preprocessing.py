@@ -1031,3 +1031,18 @@ def test_marks_of_limits_may_be_empty_cells_or_bytes(empty):
     assert list(X) == ["mag"]
     np.testing.assert_array_equal(X_err.limits, [[0.0], [1.0]])
     np.testing.assert_array_equal(X_err.err, [[0.1], [0.0]])
+
+
+@pytest.mark.parametrize("number", [-9999.0, 99.99, 1e30])
+@pytest.mark.parametrize("column", ["flux", "flux_err"])
+def test_numbers_that_stand_for_no_value_are_named(number, column):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"flux": rng.normal(size=30), "flux_err": rng.uniform(0.1, 0.2, size=30)})
+    errors_from_frame(frame)
+    frame.loc[3:5, column] = number
+    if number < 0 and column == "flux_err":
+        with pytest.raises(ValueError, match="-9999"):
+            errors_from_frame(frame)
+        return
+    with pytest.warns(UserWarning, match=rf"stand for no value: {number:.15g} in '{column}'".replace("+", r"\+")):
+        errors_from_frame(frame)

@@ -42,6 +42,35 @@ CODINGS = {
 }
 
 
+# Numbers by which archives say that there is no value.
+NO_NUMBERS = {
+    *(sign * float(text) for text in ("99", "99.9", "99.99", "99.999", "999", "999.9", "999.99", "9999", "99999",
+                                      "9999.99", "99.9999", "999.999", "999999") for sign in (1, -1)),
+    *(-float(str(digit) * 9) for digit in range(2, 10)), float(np.float32(-999999488)),
+}  # fmt: skip
+
+
+def may_stand_for_none(number: float) -> bool:
+    """Return whether archives write this number where there is no value."""
+    return float(number) in NO_NUMBERS or 1e20 <= abs(number) <= LARGEST  # beyond is an error
+
+
+def stand_ins(values: Array) -> list[float]:
+    """Return numbers of a column that may stand for no value: among those in use, and far from all others."""
+    unique, counts = np.unique(values[np.isfinite(values)], return_counts=True)
+    wanted = np.array([may_stand_for_none(value) for value in unique], dtype=bool)
+    rest = unique[~wanted]
+    if not len(rest):
+        return []
+    low, high = rest[0], rest[-1]
+    gap = max(high - low, np.abs(rest).max()) / 2
+    # A number of two or three digits may be measured once.
+    often = (counts > 1) | (np.abs(unique) > 1000) | (unique < 0)
+    usual = unique[wanted & often]
+    far = (usual > high + gap) | (usual < low - gap) | ((usual < 0) & (low >= 0) & (usual <= -99))
+    return [float(number) for number in usual[far]]
+
+
 class Bar(NamedTuple):
     """Columns with the errors of a feature, and how they state a standard deviation.
 

@@ -22,9 +22,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gaussguru._columns import Bar, ColumnRoles, column_roles, plain
+from gaussguru._columns import Bar, ColumnRoles, column_roles, may_stand_for_none, plain, stand_ins
 from gaussguru._columns.conventions import FUNCTION, LONGEST_NAME, NINETY_PERCENT
-from gaussguru._columns.measured import KINDS, LARGEST, REPLICATES
+from gaussguru._columns.measured import KINDS, REPLICATES
 from gaussguru._tables.base import COMMA, DECIMAL_COMMA, NUMBER, TableReader, numbers_of
 from gaussguru._tables.contents import TableError, quoted
 from gaussguru._tables.files import Libsvm
@@ -40,12 +40,6 @@ FEW = 20
 MOST_LEVELS = 20
 # Features that are named as leaks of the label.
 MOST_LEAKS = 4
-# Numbers by which archives say that there is no value.
-NO_NUMBERS = {
-    *(sign * float(text) for text in ("99", "99.9", "99.99", "99.999", "999", "999.9", "999.99", "9999", "99999",
-                                      "9999.99", "99.9999", "999.999", "999999") for sign in (1, -1)),
-    *(-float(str(digit) * 9) for digit in range(2, 10)), float(np.float32(-999999488)),
-}  # fmt: skip
 _NUMBER = re.compile(rf"\s*(?:{NUMBER}|[-+]?\d*,\d+)\s*")
 
 
@@ -538,19 +532,7 @@ class _Planner:
         if not any(self._may_be_none(end) for end in ends.values()):
             return []
         values = column.drop_null().to_numpy().astype(np.float64)
-        values = values[~np.isin(values, self.no_numbers) & np.isfinite(values)]
-        unique, counts = np.unique(values, return_counts=True)
-        wanted = np.array([self._may_be_none(value) for value in unique], dtype=bool)
-        rest = unique[~wanted]
-        if not len(rest):
-            return []
-        low, high = rest[0], rest[-1]
-        gap = max(high - low, np.abs(rest).max()) / 2
-        # A number of two or three digits may be measured once.
-        often = (counts > 1) | (np.abs(unique) > 1000) | (unique < 0)
-        found = unique[wanted & often]
-        far = (found > high + gap) | (found < low - gap) | ((found < 0) & (low >= 0) & (found <= -99))
-        return [float(number) for number in found[far]]
+        return stand_ins(values[~np.isin(values, self.no_numbers)])
 
     def _repeated_negative(self, name: str) -> list[float]:
         """Return the negative number that occurs more than once among nonnegative errors, if there is one only."""
@@ -561,7 +543,7 @@ class _Planner:
     def _may_be_none(self, number: float | None) -> bool:
         if number is None or not math.isfinite(number) or number in self.no_numbers:
             return number is not None and number in self.no_numbers
-        return float(number) in NO_NUMBERS or 1e20 <= abs(number) <= LARGEST  # beyond is an error
+        return may_stand_for_none(number)
 
     def _doubt_errors(self, names: dict[str, None], roles: ColumnRoles) -> None:
         """Refuse columns that may be errors, as most names of features are there with the same ending or beginning."""

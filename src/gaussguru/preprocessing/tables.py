@@ -6,7 +6,7 @@ from collections import Counter
 import narwhals.stable.v2 as nw
 import numpy as np
 
-from gaussguru._columns import Cells, Columns, column_roles
+from gaussguru._columns import Cells, Columns, column_roles, stand_ins
 from gaussguru._errors import Asymmetric, Limits, frame_and_units, split_uncertainties, with_units
 from gaussguru._utils.frames import as_numbers, is_frame, like
 from gaussguru._utils.linalg import Array
@@ -48,7 +48,8 @@ def errors_from_frame(frame: Values, convention: str = "auto") -> tuple[Values, 
     Warns
     -----
     UserWarning
-        If columns are left out: identifiers, positions, flags.
+        If columns are left out: identifiers, positions, flags. If a column has numbers such as -9999, far from all
+        others: archives write them where there is no value.
 
     Examples
     --------
@@ -82,9 +83,11 @@ def errors_from_frame(frame: Values, convention: str = "auto") -> tuple[Values, 
     if columns.correlations:
         values, covariances = columns.measured(matrix, texts, cells)
         cells.check()
+        _warn_of_stand_ins(columns.numbers, matrix)
         return like(X.to_native(), values), covariances
     _, lower, upper, limits = columns.sides(matrix, texts, cells)
     cells.check()
+    _warn_of_stand_ins(columns.numbers, matrix)
     below, above, flags = (None if each is None else like(X.to_native(), each) for each in (lower, upper, limits))
     X_err = Asymmetric(below, above) if columns.is_two_sided else above
     return X.to_native(), X_err if flags is None else Limits(X_err, flags)
@@ -102,6 +105,16 @@ def _columns(names: list[str], convention: str) -> Columns:
         left = ", ".join(f"{name!r} ({reason})" for name, reason in [*roles.ignored.items()][:5])
         warnings.warn(f"columns are left out of X and X_err: {left}", stacklevel=3)
     return roles.columns(names)
+
+
+def _warn_of_stand_ins(names: list[str], matrix: Array) -> None:
+    """Warn of numbers that may stand for no value."""
+    strange = {name: numbers for name, column in zip(names, matrix.T, strict=True) if (numbers := stand_ins(column))}
+    if strange:
+        listed = "; ".join(
+            f"{', '.join(f'{x:.15g}' for x in numbers)} in {name!r}" for name, numbers in strange.items()
+        )
+        warnings.warn(f"numbers that may stand for no value: {listed}; replace them by NaN if they do", stacklevel=3)
 
 
 def _check_units(columns: Columns, units: dict[str, str]) -> None:
