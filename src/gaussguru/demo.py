@@ -28,7 +28,7 @@ from gaussguru._measured.remeasure import remeasure_gain
 from gaussguru._measured.under_noise import expected_accuracy_scorer, robustness_curve
 from gaussguru._utils.checks import check_count
 from gaussguru._utils.linalg import Array, Index
-from gaussguru._utils.types import Estimator, Mixed
+from gaussguru._utils.types import Estimator, MixedArray
 from gaussguru.datasets import load_wdbc
 from gaussguru.plotting import RemeasureDisplay, RobustnessCurveDisplay, style
 from gaussguru.report import model_card
@@ -125,7 +125,7 @@ class _Trial(NamedTuple):
     test: Index
     X: Array
     X_err: Array
-    y: Mixed
+    y: MixedArray
     draws: Array
     models: dict[str, Estimator]
     score: ErrorBarClassifier
@@ -151,7 +151,7 @@ class _Trial(NamedTuple):
         return model
 
     @property
-    def y_test(self) -> Mixed:
+    def y_test(self) -> MixedArray:
         """Labels of the test samples."""
         return np.asarray(self.y[self.test])
 
@@ -335,7 +335,7 @@ def _noise_to_come(page: _Account, trials: Sequence[_Trial]) -> None:
     page.report.figure(ax, caption="Accuracy under noise yet to come; bands are standard errors over the splits.")
 
 
-def _svm(X: Array, y: Mixed) -> Estimator:
+def _svm(X: Array, y: MixedArray) -> Estimator:
     """Return a support vector machine with the C that is best under noise."""
     search = GridSearchCV(LinearSVC(dual=False), {"C": 4.0 ** np.arange(-6, 3)}, cv=5, scoring=expected_accuracy_scorer)
     with sklearn.config_context(enable_metadata_routing=True):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gaussguru._utils.types import Mixed
+from gaussguru._utils.types import MixedArray
 
 if TYPE_CHECKING:
     from gaussguru._errors import Limits
@@ -290,7 +290,7 @@ class Columns:
         return any(bar.kind in ("sides", "bounds") for bar in self.errors.values())
 
     def measured(
-        self, numbers: Array, texts: Mapping[str, Mixed], cells: Cells, first: int = 0
+        self, numbers: Array, texts: Mapping[str, MixedArray], cells: Cells, first: int = 0
     ) -> tuple[Array, Array | Limits | None]:
         """Return values of some rows and their errors: standard deviations, limits or covariances.
 
@@ -319,7 +319,7 @@ class Columns:
             return values, Limits(errors, limits)
         return values, self._covariances(errors, numbers, cells, first) if self.correlations else errors
 
-    def sides(self, numbers: Array, texts: Mapping[str, Mixed], cells: Cells, first: int = 0) -> Sides:
+    def sides(self, numbers: Array, texts: Mapping[str, MixedArray], cells: Cells, first: int = 0) -> Sides:
         """Return values of some rows with their errors to either side, as :meth:`measured` does."""
         if none := [cell for cell in self.na if cell not in self.words]:
             numbers = np.where(np.isin(numbers, none), np.nan, numbers)
@@ -366,7 +366,7 @@ class Columns:
         return values, counts
 
     def _limits(
-        self, values: Array, numbers: Array, texts: Mapping[str, Mixed], cells: Cells, first: int
+        self, values: Array, numbers: Array, texts: Mapping[str, MixedArray], cells: Cells, first: int
     ) -> Array | None:
         if not self.limits:
             return None

@@ -49,7 +49,8 @@ from gaussguru._utils.checks import (
     outside,
 )
 from gaussguru._utils.frames import as_numbers, is_frame
-from gaussguru._utils.linalg import Array, Intercept, Labels, Numbers
+from gaussguru._utils.linalg import Array, Intercept
+from gaussguru._utils.types import MixedArray
 from gaussguru.losses import resolve_loss
 from gaussguru.noise import NOISES
 from gaussguru.sources.base import Fields
@@ -99,7 +100,7 @@ class Classifier(OrUnchanged, ClassifierMixin, BaseEstimator):
     __metadata_request__score: ClassVar = {"X_err": True}
 
     @by_parts
-    def predict(self, X: object, X_err: object = None) -> Labels:
+    def predict(self, X: object, X_err: object = None) -> MixedArray:
         """Return the class of every sample: the one with the best score.
 
         Parameters
@@ -113,7 +114,7 @@ class Classifier(OrUnchanged, ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples,)
         """
         best = winners(self.decision_function(X, X_err))  # first: it says so where nothing was fitted
-        labels: Labels = self.classes_[best]
+        labels: MixedArray = self.classes_[best]
         return labels
 
     def score(self, X: object, y: object, sample_weight: object = None, X_err: object = None) -> float:
@@ -256,7 +257,7 @@ def _scores_of(coef: Array, intercept: Array, X: object, n_jobs: int | None) -> 
 class ByProbability(Classifier):
     """A classifier with error bars that decides by its probabilities; it has a ``predict_log_proba``."""
 
-    classes_: Numbers
+    classes_: MixedArray
 
     __metadata_request__fit: ClassVar = {"X_err": True}
     __metadata_request__predict_proba: ClassVar = {"X_err": True}
@@ -286,7 +287,7 @@ class ByProbability(Classifier):
         return np.exp(self.predict_log_proba(X, X_err))
 
     @by_parts
-    def predict(self, X: object, X_err: object = None) -> Labels:
+    def predict(self, X: object, X_err: object = None) -> MixedArray:
         """Return the class with the highest probability.
 
         Parameters
@@ -300,7 +301,7 @@ class ByProbability(Classifier):
         ndarray of shape (n_samples,)
         """
         best = np.argmax(self.predict_log_proba(X, X_err), axis=1)
-        labels: Labels = self.classes_[best]
+        labels: MixedArray = self.classes_[best]
         return labels
 
 
@@ -309,7 +310,7 @@ class FillsGaps:
 
     population_: Population | None
     class_weight: dict[Any, float] | str | None
-    classes_: Labels
+    classes_: MixedArray
 
     @property
     def _keeps_correlations(self) -> bool:
@@ -352,7 +353,7 @@ class FillsGaps:
         self._check_classes(samples.classes)
         return samples, errors
 
-    def _check_classes(self, classes: Labels) -> None:
+    def _check_classes(self, classes: MixedArray) -> None:
         if not np.array_equal(classes, self.classes_):
             raise ValueError(f"y must have the classes {self.classes_.tolist()!r}; got {classes.tolist()!r}")
 
@@ -471,7 +472,11 @@ class GuruEstimator(Classifier):
         return settings
 
     def _minimise(
-        self, posed: Posed, classes: Labels, start: tuple[Array, Intercept] | None = None, method: Method | None = None
+        self,
+        posed: Posed,
+        classes: MixedArray,
+        start: tuple[Array, Intercept] | None = None,
+        method: Method | None = None,
     ) -> Result:
         """Solve a problem, by the method of ``solver`` unless another is given, and keep all but the coefficients."""
         solver = (method or self._method).solver(posed.problem, warm=start is not None, **self._settings())
@@ -481,7 +486,7 @@ class GuruEstimator(Classifier):
         self._adopt(posed, classes, result)
         return result
 
-    def _adopt(self, posed: Posed, classes: Labels, result: Result) -> None:
+    def _adopt(self, posed: Posed, classes: MixedArray, result: Result) -> None:
         """Keep all of a result but the coefficients."""
         self.noise_ = posed.noise
         self.classes_ = classes

@@ -22,7 +22,8 @@ from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 
 from gaussguru._rows.rows import BlockMap, Rows
 from gaussguru._utils.blocks import row_slices, rows_at_once
-from gaussguru._utils.linalg import EPS, Array, Index, Labels, diagonal
+from gaussguru._utils.linalg import EPS, Array, Index, diagonal
+from gaussguru._utils.types import MixedArray
 
 # "additive_chi2" is no inner product: 0 for a sample with itself, and negative for all other pairs.
 NAMES = sorted({*PAIRWISE_KERNEL_FUNCTIONS, "precomputed"} - {"additive_chi2"})
@@ -316,7 +317,7 @@ class Gram:
 class KernelRows(Rows):
     """Labelled samples with a kernel matrix in place of columns, computed within a budget of memory."""
 
-    def __init__(self, kernel: Gram, labels: Labels, weights: Array | None) -> None:
+    def __init__(self, kernel: Gram, labels: MixedArray, weights: Array | None) -> None:
         super().__init__(np.broadcast_to(np.nan, (kernel.n_rows, 1)), labels, weights)
         self.kernel, self.squared_norms = kernel, kernel.squared_norms
 

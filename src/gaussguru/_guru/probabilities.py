@@ -18,7 +18,8 @@ from sklearn.utils.validation import column_or_1d
 
 from gaussguru._errors import Errors
 from gaussguru._utils.blocks import row_blocks, rows_at_once
-from gaussguru._utils.linalg import ROUNDED, Array, Index, Labels, graded_roots
+from gaussguru._utils.linalg import ROUNDED, Array, Index, graded_roots
+from gaussguru._utils.types import MixedArray
 
 # Number of independent scrambles, whose standard deviation gives the error, and points of each.
 SCRAMBLES = 8
@@ -528,14 +529,14 @@ def _on_top(heights: Array, slopes: Array) -> Array:
     return np.asarray(np.maximum(ndtr(high) - ndtr(low), 0.0))
 
 
-def expected_score(probabilities: Array, classes: Labels, y: object, sample_weight: object = None) -> float:
+def expected_score(probabilities: Array, classes: MixedArray, y: object, sample_weight: object = None) -> float:
     """Return the mean probability of the labels ``y``; labels that are not among ``classes`` count 0."""
     labels, known = places(classes, y, len(probabilities))
     hits = np.where(known, probabilities[np.arange(len(labels)), labels], 0.0)
     return float(np.average(hits, weights=None if sample_weight is None else column_or_1d(sample_weight)))
 
 
-def places(classes: Labels, y: Any, n_samples: int) -> tuple[Index, NDArray[np.bool_]]:
+def places(classes: MixedArray, y: Any, n_samples: int) -> tuple[Index, NDArray[np.bool_]]:
     """Return the number of each label among the sorted classes, and the mask of labels that are among them."""
     y = column_or_1d(y)
     if len(y) != n_samples:

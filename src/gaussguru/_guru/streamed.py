@@ -40,8 +40,9 @@ from gaussguru._rows.streams import (
 from gaussguru._rows.validation import Samples, check_classes, check_label_kind, class_factors
 from gaussguru._utils.blocks import MOST_STORED
 from gaussguru._utils.frames import take_rows
-from gaussguru._utils.linalg import Array, Index, Labels, Numbers
+from gaussguru._utils.linalg import Array, Index
 from gaussguru._utils.moments import FeatureMoments
+from gaussguru._utils.types import MixedArray
 from gaussguru.sources.base import Fields, Source, needed
 from gaussguru.sources.reading import Reading, as_source, stacked
 
@@ -85,7 +86,7 @@ class Streamed(NamedTuple):
     drawn: DrawnRows | None  # a subsample
 
     @property
-    def classes(self) -> Numbers:
+    def classes(self) -> MixedArray:
         """The classes."""
         return self.overview.classes
 
@@ -399,7 +400,7 @@ def _lazily(function: Callable[..., Any], source: Source, fields: Fields, names:
     parts = [dask.delayed(function, pure=False)(part) for part in source.delayed(fields, names)]
     sizes = source.sizes(len(parts))
 
-    def collection(like: Numbers, pick: Callable[[Any], Any]) -> Any:
+    def collection(like: MixedArray, pick: Callable[[Any], Any]) -> Any:
         blocks = [
             array.from_delayed(pick(part), (size, *like.shape[1:]), meta=like[:0])
             for part, size in zip(parts, sizes, strict=True)
@@ -440,7 +441,7 @@ def _weighted(part: Part, model: BaseEstimator, numbers: Callable[[Any, Part], A
     return weight @ numbers(model, part), float(weight.sum())
 
 
-def class_totals(source: Source, fields: Fields, classes: Labels, n_jobs: int | None) -> list[float]:
+def class_totals(source: Source, fields: Fields, classes: MixedArray, n_jobs: int | None) -> list[float]:
     """Return the total weight of each class of a source; one pass."""
     reading = Reading(source, fields, None, n_jobs)
     with reading.pool as mapped, reading.session as session:
@@ -448,7 +449,7 @@ def class_totals(source: Source, fields: Fields, classes: Labels, n_jobs: int | 
     return [float(total) for total in totals]
 
 
-def _class_totals(part: Part, classes: Labels) -> Array:
+def _class_totals(part: Part, classes: MixedArray) -> Array:
     check_part_weights(part)
     labels = np.searchsorted(classes, part.y)
     return np.bincount(labels, part.weight, len(classes)).astype(np.float64)

@@ -37,7 +37,8 @@ from gaussguru._rows.validation import check_weights, encode_labels, rows_of_eac
 from gaussguru._utils.blocks import row_blocks
 from gaussguru._utils.checks import check_flag, check_jobs, outside
 from gaussguru._utils.frames import is_frame, take_rows, unmasked
-from gaussguru._utils.linalg import Array, Index, Labels
+from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.types import MixedArray
 from gaussguru.sources import subsample
 from gaussguru.sources.base import Fields
 from gaussguru.sources.reading import as_source
@@ -422,7 +423,7 @@ class CalibratedWithErrorsCV(CalibratedScores, MetaEstimatorMixin, BaseEstimator
 
 
 def calibration_folds(
-    cv: object, X: object, labels: Index, classes: Labels, weights: Array | None, given: dict[str, Any]
+    cv: object, X: object, labels: Index, classes: MixedArray, weights: Array | None, given: dict[str, Any]
 ) -> list[tuple[Index, Index]]:
     """Return the folds of samples of positive weight, without folds that lack a class to fit to.
 
@@ -502,9 +503,9 @@ class _Fold(NamedTuple):
     estimator: Any
     seen: Any
     samples: Any
-    y: Labels
+    y: MixedArray
     given: dict[str, Any]
-    classes: Labels
+    classes: MixedArray
 
     def run(self, train: Index, test: Index) -> "Margins":
         """Return the scores of the samples left out."""

@@ -29,8 +29,9 @@ from gaussguru._rows.rows import BlockMap
 from gaussguru._rows.threads import Pool, n_threads
 from gaussguru._rows.validation import Samples
 from gaussguru._utils.frames import take_rows
-from gaussguru._utils.linalg import Array, Index, Numbers
+from gaussguru._utils.linalg import Array, Index
 from gaussguru._utils.stages import Timed
+from gaussguru._utils.types import MixedArray
 
 # Rows on which methods and levels are compared and probabilities calibrated, where there are two classes. Log losses
 # of two candidates differ from row to row by 0.2 or less, so their means are known to 0.2 / sqrt(10,000) = 0.002, and
@@ -182,7 +183,7 @@ class Choice(NamedTuple):
     level: float
     start: Start
     calibration: Calibration
-    cv_scores: dict[str, Numbers]
+    cv_scores: dict[str, MixedArray]
     losses: Array
     labels: Index
     weights: Array

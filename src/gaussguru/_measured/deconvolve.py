@@ -40,8 +40,9 @@ from gaussguru._utils.checks import (
     outside,
 )
 from gaussguru._utils.frames import as_numbers, column_names, is_frame, like
-from gaussguru._utils.linalg import Array, Numbers
+from gaussguru._utils.linalg import Array
 from gaussguru._utils.stages import stage
+from gaussguru._utils.types import MixedArray
 from gaussguru.sources.base import Fields, Mapped, Source
 from gaussguru.sources.reading import Reading, as_source, drawn
 from gaussguru.sources.split import SplitSource
@@ -397,7 +398,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         with self._threads(rows) as mapped:
             return self.population_.posterior_variances(rows, U, mapped)
 
-    def get_feature_names_out(self, input_features: object = None) -> Numbers:
+    def get_feature_names_out(self, input_features: object = None) -> MixedArray:
         """Return the names of the features, unchanged, and of the indicators, ``name_missing``.
 
         Parameters
@@ -409,7 +410,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         ndarray of str
         """
         check_is_fitted(self)
-        names: Numbers = _check_feature_names_in(self, input_features)
+        names: MixedArray = _check_feature_names_in(self, input_features)
         if not self.missing_indicator:
             return names
         return np.append(names, np.array([f"{name}_missing" for name in names[self.indicators_]], dtype=object))

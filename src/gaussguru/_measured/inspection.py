@@ -24,7 +24,8 @@ from gaussguru._measured.remeasure import without_gaps
 from gaussguru._rows.validation import check_weights
 from gaussguru._utils.checks import check_choice, check_count
 from gaussguru._utils.frames import as_numbers, column_names, column_values, like, put_column, take_rows
-from gaussguru._utils.linalg import Array, Labels, Numbers
+from gaussguru._utils.linalg import Array
+from gaussguru._utils.types import MixedArray
 
 
 class FeatureImportance(NamedTuple):
@@ -54,7 +55,7 @@ class FeatureImportance(NamedTuple):
     (['x0', 'x1', 'x2'], (3,))
     """
 
-    features: Numbers
+    features: MixedArray
     importance: Array
     error: Array
     baseline: float
@@ -62,7 +63,7 @@ class FeatureImportance(NamedTuple):
     scoring: str
 
     @property
-    def table(self) -> dict[str, Numbers]:
+    def table(self) -> dict[str, MixedArray]:
         """Columns "feature", "importance" and "error", for ``pandas.DataFrame``."""
         return {"feature": self.features, "importance": self.importance, "error": self.error}
 
@@ -178,14 +179,14 @@ class Explanation(NamedTuple):
     label: Any
     probability: float
     base: float
-    features: Numbers
+    features: MixedArray
     values: Array
     errors: Array
     without: Array
     contribution: Array
 
     @property
-    def table(self) -> dict[str, Numbers]:
+    def table(self) -> dict[str, MixedArray]:
         """Columns "feature", "value", "error", "without" and "contribution", for ``pandas.DataFrame``."""
         return {
             "feature": self.features, "value": self.values, "error": self.errors, "without": self.without,
@@ -265,15 +266,15 @@ class Coefficients(NamedTuple):
     ((1, 10), np.str_('mean radius'))
     """
 
-    features: Numbers
-    classes: Labels
+    features: MixedArray
+    classes: MixedArray
     coef: Array
     per_spread: Array
 
     @property
-    def table(self) -> dict[str, Numbers]:
+    def table(self) -> dict[str, MixedArray]:
         """Columns "feature", "coef" and "per_spread" for ``pandas.DataFrame``; of more scores with the class."""
-        columns: dict[str, Numbers] = {"feature": self.features}
+        columns: dict[str, MixedArray] = {"feature": self.features}
         for label, coef, scaled in zip(self.classes, self.coef, self.per_spread, strict=True):
             ending = f"_{label}" if len(self.classes) > 1 else ""
             columns |= {f"coef{ending}": coef, f"per_spread{ending}": scaled}
@@ -384,7 +385,7 @@ def _without(model: Any, function: Any, samples: Any, gaps: NDArray[np.bool_]) -
         ) from problem
 
 
-def _permuted(samples: object, column: int, order: Numbers) -> Any:
+def _permuted(samples: object, column: int, order: MixedArray) -> Any:
     """Return samples with the values and errors of other samples in one column."""
     if not isinstance(samples, Measured):
         return put_column(samples, column, column_values(samples, column)[order])
@@ -402,7 +403,7 @@ def _probabilities(model: Any, samples: Any) -> Any:
     return model.predict_proba(samples)
 
 
-def _names(model: Any, samples: Any) -> Numbers:
+def _names(model: Any, samples: Any) -> MixedArray:
     """Return the names of the features, from X, the fit, or x0, x1, ...."""
     names = column_names(samples.X if isinstance(samples, Measured) else samples)
     if names is None:

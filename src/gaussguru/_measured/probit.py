@@ -20,7 +20,8 @@ from gaussguru._rows.rows import Block, BlockMap, Rows, piece_rows
 from gaussguru._rows.threads import block_map
 from gaussguru._rows.validation import Samples, check_samples
 from gaussguru._utils.checks import check_count, check_flag, check_jobs, check_real, outside
-from gaussguru._utils.linalg import LOST, Array, Intercept, Labels, diagonal
+from gaussguru._utils.linalg import LOST, Array, Intercept, diagonal
+from gaussguru._utils.types import MixedArray
 from gaussguru.sources.base import Fields, Source
 from gaussguru.sources.reading import Reading, as_source
 
@@ -227,7 +228,7 @@ class ProbitWithErrors(LinearScores, Classifier):
         )
         return fit
 
-    def _keep(self, classes: Labels, fit: ProbitFit) -> Self:
+    def _keep(self, classes: MixedArray, fit: ProbitFit) -> Self:
         """Keep the solution, and warn if it is not a minimum."""
         self.classes_ = classes
         self.coef_, self.intercept_ = fit.coef, fit.intercept

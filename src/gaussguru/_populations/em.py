@@ -15,7 +15,8 @@ from gaussguru._populations.mixtures import FactorMixture, FactorSums, Mixture, 
 from gaussguru._populations.readings import Readings, read
 from gaussguru._rows.rows import BlockMap
 from gaussguru._utils.frames import as_numbers, take_rows
-from gaussguru._utils.linalg import SAME, Array, Index, Numbers, diagonal
+from gaussguru._utils.linalg import SAME, Array, Index, diagonal
+from gaussguru._utils.types import MixedArray
 
 # A component with less than this fraction of the weight is not moved: its sums are rounding errors.
 EMPTY = 1e-12
@@ -330,7 +331,7 @@ def covariance_rows(n: int, n_features: int, *, gaps: bool) -> Index:
 
 
 def with_covariance(
-    marginal: Population, values: Numbers, X_err: object, weight: Array | None, *, gaps: bool
+    marginal: Population, values: MixedArray, X_err: object, weight: Array | None, *, gaps: bool
 ) -> Population:
     """Return a population with the means and spreads of ``marginal`` and the covariance of a subsample."""
     d = values.shape[1]

@@ -10,7 +10,8 @@ from sklearn.utils import assert_all_finite
 
 from gaussguru._errors import LARGEST, Limits, LowRank, standard_deviations
 from gaussguru._utils.blocks import row_slices, rows_at_once
-from gaussguru._utils.linalg import EPS, Array, Numbers
+from gaussguru._utils.linalg import EPS, Array
+from gaussguru._utils.types import MixedArray
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Readings:
     ``doubts`` their variances.
     """
 
-    values: Numbers
+    values: MixedArray
     variances: Array | None
     known: NDArray[np.bool_] | None = None
     factors: Array | None = None

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from gaussguru._utils.linalg import Array, Index, Labels
+from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.types import MixedArray
 
 
 def draw_evenly(n: int, size: int, rng: np.random.Generator) -> Index:
@@ -14,7 +15,7 @@ def draw_evenly(n: int, size: int, rng: np.random.Generator) -> Index:
 
 
 def draw_by_class(
-    labels: Labels, weights: Array | None, n_classes: int, size: int, rng: np.random.Generator, least: int
+    labels: MixedArray, weights: Array | None, n_classes: int, size: int, rng: np.random.Generator, least: int
 ) -> Index:
     """Return about ``size`` sorted row numbers: each class in proportion, but at least ``least`` rows or all it has."""
     index = draw_evenly(len(labels), size, rng)
@@ -44,7 +45,7 @@ def distinct(index: Index) -> Index:
     return index[np.diff(index, prepend=-1) > 0]
 
 
-def reweighted(labels: Labels, weights: Array, totals: Array) -> Array:
+def reweighted(labels: MixedArray, weights: Array, totals: Array) -> Array:
     """Return the weights of drawn rows, scaled so that each class has the total weight ``totals``."""
     drawn = np.bincount(labels, weights, len(totals))
     return np.asarray(weights * (totals / np.where(drawn > 0, drawn, 1.0))[labels])

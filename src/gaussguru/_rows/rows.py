@@ -30,7 +30,8 @@ from gaussguru._native import _binding
 from gaussguru._rows.draws import draw_by_class, draw_by_weight, reweighted
 from gaussguru._utils.blocks import row_slices, rows_at_once
 from gaussguru._utils.cached import cached_property
-from gaussguru._utils.linalg import Array, Index, Labels, diagonal
+from gaussguru._utils.linalg import Array, Index, diagonal
+from gaussguru._utils.types import MixedArray
 
 Matrix = Any  # a C-contiguous ndarray or a CSR matrix or array, float32 or float64
 RowVector = list[Any]
@@ -192,7 +193,7 @@ class Rows:
     def __init__(
         self,
         X: Matrix,
-        labels: Labels,
+        labels: MixedArray,
         weights: Array | None = None,
         n_classes: int = 2,
         errors: Errors | None = None,
@@ -583,7 +584,7 @@ def added(one: T, other: T, plus: Task[Any] = operator.add) -> T:
     return type(one)(*values) if hasattr(one, "_fields") else tuple(values)  # type: ignore[return-value]
 
 
-def signed_weights(labels: Labels, weights: Array | None) -> Array:
+def signed_weights(labels: MixedArray, weights: Array | None) -> Array:
     """Return ``s y`` of rows of two classes (``np.where`` takes much longer on many labels)."""
     signed: Array = labels * np.float64(2.0)
     signed -= 1.0
@@ -689,7 +690,7 @@ def scatter(block: Block, R: Array) -> Array:
     return np.ascontiguousarray(_binding.joint_combine(0, block.n_rows, block.view, np.ascontiguousarray(R)).T)
 
 
-def one_hot(labels: Labels, weights: Array | float, n_classes: int) -> Array:
+def one_hot(labels: MixedArray, weights: Array | float, n_classes: int) -> Array:
     """Return the weight of every row in the column of its class, 0 in the others."""
     members = np.zeros((len(labels), n_classes))
     members[np.arange(len(labels)), labels] = weights

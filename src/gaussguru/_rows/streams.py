@@ -46,7 +46,8 @@ from gaussguru._rows.rows import (
     signed_weights,
     summed,
 )
-from gaussguru._utils.linalg import Array, Index, Labels, Numbers
+from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.types import MixedArray
 
 # Bytes of a row vector kept in memory; the rest goes to a temporary file.
 KEPT_BYTES = 64 << 20
@@ -260,18 +261,18 @@ def taken(value: object) -> Any:
     return tuple(taken(part) for part in value) if isinstance(value, tuple) else value
 
 
-def _bytes_of(values: Numbers) -> memoryview:
+def _bytes_of(values: MixedArray) -> memoryview:
     return values.data.cast("B") if values.size else memoryview(b"")
 
 
-def _write(file: int, values: Numbers, start: int) -> None:
+def _write(file: int, values: MixedArray, start: int) -> None:
     rest = _bytes_of(values)
     while rest:
         done = os.pwrite(file, rest, start)
         rest, start = rest[done:], start + done
 
 
-def read_array(file: int, start: int, dtype: DTypeLike, shape: tuple[int, ...]) -> Numbers:
+def read_array(file: int, start: int, dtype: DTypeLike, shape: tuple[int, ...]) -> MixedArray:
     """Return an array from bytes ``start`` on of an open file."""
     values = np.empty(shape, dtype)
     rest = _bytes_of(values)
@@ -425,7 +426,7 @@ class LocalParts:
 
 
 # Label numbers of a part, its weights (None where all are 1), and its number.
-Kept = tuple[Labels, Array | None, int]
+Kept = tuple[MixedArray, Array | None, int]
 
 
 class Surveyed(NamedTuple):
@@ -436,7 +437,7 @@ class Surveyed(NamedTuple):
     n_values: int
     n_columns: int
     is_sparse: bool
-    classes: Labels
+    classes: MixedArray
     totals: Array
     sums: Array
     squares: Array
@@ -467,7 +468,7 @@ class DrawnRows(NamedTuple):
     """A subsample of a part or of all parts, with the total weight of each class of all its rows."""
 
     X: Matrix
-    labels: Labels
+    labels: MixedArray
     weights: Array
     errors: Errors | None
 
@@ -479,7 +480,7 @@ class Draw(NamedTuple):
     of_class: int  # least number of rows of each class
     n_parts: int | None  # number of parts, which share DRAWN_BYTES; None for a stream
 
-    def __call__(self, part: Part, codes: Labels, given: Array | None, totals: Array) -> DrawnRows:
+    def __call__(self, part: Part, codes: MixedArray, given: Array | None, totals: Array) -> DrawnRows:
         """Return rows of a part, scaled to the total weight of each class."""
         (n, d), width = part.X.shape, len(totals)
         # Of a stream, 4 times the parts so far are expected, at least 64: the subsample of 1000 parts has 1.3 times
@@ -530,7 +531,7 @@ def _n_bytes(X: Matrix) -> int:
     return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if sp.issparse(X) else X.nbytes)
 
 
-def _numbered(y: Labels) -> tuple[Labels, Labels, Index]:
+def _numbered(y: MixedArray) -> tuple[MixedArray, MixedArray, Index]:
     """Return the distinct labels, sorted, the number of the label of every row, and the count of each.
 
     Integers from 0 to 255 are counted in a table; ``numpy.unique`` takes several times as long.
@@ -552,10 +553,12 @@ def _numbered(y: Labels) -> tuple[Labels, Labels, Index]:
     return labels.astype(y.dtype), numbers, each[labels]
 
 
-def _class_moments(X: Matrix, codes: Labels, given: Array | None, width: int, by_class: bool) -> tuple[Array, Array]:
+def _class_moments(
+    X: Matrix, codes: MixedArray, given: Array | None, width: int, by_class: bool
+) -> tuple[Array, Array]:
     """Return ``sum s x`` of every class, and ``sum s x^2`` of all rows or, ``by_class``, of every class."""
 
-    def block(labels: Labels, s: Array | None, n_classes: int) -> Block:
+    def block(labels: MixedArray, s: Array | None, n_classes: int) -> Block:
         weights = signed_weights(labels, s) if n_classes == 2 else np.ones(len(codes)) if s is None else s
         return Block(X, labels, weights, weights)  # moments of two classes read only the signed weights
 

@@ -19,7 +19,8 @@ from gaussguru._rows.rows import canonical, signed_weights
 from gaussguru._utils.blocks import MANY_VALUES
 from gaussguru._utils.checks import check_real, outside
 from gaussguru._utils.frames import check_unmasked, column_names, take_rows, unmasked
-from gaussguru._utils.linalg import Array, Index, Labels
+from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.types import MixedArray
 
 
 class Samples(NamedTuple):
@@ -29,7 +30,7 @@ class Samples(NamedTuple):
     """
 
     X: Any
-    classes: Labels
+    classes: MixedArray
     labels: NDArray[np.bool_] | NDArray[np.int32]
     weights: Array | None
 
@@ -156,12 +157,12 @@ def check_part(
     return Samples(X, known, labels, _times_factors(weights, labels, factors))
 
 
-def _check_lengths(X: Any, labels: Labels) -> None:
+def _check_lengths(X: Any, labels: MixedArray) -> None:
     if X.shape[0] != len(labels):
         raise ValueError(f"X and y must have the same number of samples; got {X.shape[0]} and {len(labels)}")
 
 
-def _times_factors(weights: Array | None, labels: Labels, factors: list[float]) -> Array | None:
+def _times_factors(weights: Array | None, labels: MixedArray, factors: list[float]) -> Array | None:
     """Return the weights of the samples times those of their classes."""
     if all(factor == 1 for factor in factors):
         return weights
@@ -169,7 +170,7 @@ def _times_factors(weights: Array | None, labels: Labels, factors: list[float]) 
     return of_class if weights is None else weights * of_class
 
 
-def _totals(labels: Labels, weights: Array | None, n_classes: int) -> list[float]:
+def _totals(labels: MixedArray, weights: Array | None, n_classes: int) -> list[float]:
     """Return the weight of every class."""
     if weights is None and n_classes == 2:
         positive = float(np.count_nonzero(labels))
@@ -187,7 +188,7 @@ def explain_not_finite(X: object) -> ValueError:
     return ValueError("X has values whose squares overflow or underflow; rescale X and sigma together")
 
 
-def encode_labels(y: Any) -> tuple[Labels, Labels]:
+def encode_labels(y: Any) -> tuple[MixedArray, MixedArray]:
     """Return the classes, sorted, and the place of every sample's class among them; of two, whether it is the second.
 
     Sorting a million labels to find two takes longer than a fit, so numbers are compared with the first one.
@@ -208,7 +209,7 @@ def encode_labels(y: Any) -> tuple[Labels, Labels]:
     return classes, labels.astype(bool) if len(classes) == 2 else labels.astype(np.int32)
 
 
-def check_label_kind(y: Labels) -> None:
+def check_label_kind(y: MixedArray) -> None:
     """Raise unless labels can be those of classes."""
     try:
         check_classification_targets(y)
@@ -216,7 +217,7 @@ def check_label_kind(y: Labels) -> None:
         raise ValueError(f"y must hold the labels of classes. {error}") from error
 
 
-def check_classes(classes: Labels, totals: Iterable[float] = ()) -> None:
+def check_classes(classes: MixedArray, totals: Iterable[float] = ()) -> None:
     """Raise unless there are two classes or more, and their total weights, if given, are positive."""
     if len(classes) < 2:
         raise ValueError(f"y must have at least two classes; got one class: {classes.tolist()!r}")
@@ -256,7 +257,7 @@ def rows_of_each(values: Any, rows: Index, n_samples: int) -> Any:
     return take_rows(values, rows)
 
 
-def class_factors(class_weight: object, classes: Labels, totals: list[float]) -> list[float]:
+def class_factors(class_weight: object, classes: MixedArray, totals: list[float]) -> list[float]:
     """Return a factor on the weights of each class; "balanced" gives all the same total."""
     if class_weight is None:
         return [1.0] * len(classes)

@@ -36,7 +36,7 @@ from gaussguru._tables.schema import Data, label_values
 from gaussguru._utils.checks import ParameterError
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array
-from gaussguru._utils.types import ErrorBars, Estimator, Labels, Mixed, Record, Values
+from gaussguru._utils.types import ErrorBars, Estimator, Labels, MixedArray, Record, Values
 from gaussguru.preprocessing import WithErrors
 from gaussguru.sources import Arrays
 from gaussguru.sources.base import Mapped, Source
@@ -100,7 +100,7 @@ class TrainingRows(NamedTuple):
     moments: Moments | None = None
     weights: Any = None
     weight: float | None = None
-    groups: Mixed | None = None
+    groups: MixedArray | None = None
 
     @classmethod
     def of(cls, data: Data) -> "TrainingRows":
@@ -207,7 +207,7 @@ class _Labels(NamedTuple):
     """
 
     kind: str
-    classes: Mixed
+    classes: MixedArray
     counts: NDArray[np.intp]
     y: Any
     largest: float
@@ -533,7 +533,7 @@ def path_table(
 
 def classes_of(
     name: str, texts: list[str], layout: Layout, n_rows: int, max_classes: int | None
-) -> tuple[str, Mixed, NDArray[np.intp]]:
+) -> tuple[str, MixedArray, NDArray[np.intp]]:
     """Return the kind of the labels of a table, the classes, and which of them each text is."""
     target = f"{name}: " + ("the label" if layout.target is None else f"column {quoted(layout.target)}")
     try:
@@ -551,7 +551,7 @@ def classes_of(
     return kind, classes, places
 
 
-def for_codes(options: Record, classes: Mixed) -> Record:
+def for_codes(options: Record, classes: MixedArray) -> Record:
     """Return parameters of a classifier that is given the places of labels among the classes."""
     weights = options.get("class_weight")
     if not isinstance(weights, dict):
@@ -603,6 +603,6 @@ def _splitter(folds: int, X: Values, y: Labels, groups: Labels) -> Any:
     return folds if groups is None else list(StratifiedGroupKFold(folds).split(np.empty(X.shape[0]), y, groups))
 
 
-def _listed(values: Mixed) -> list[Any]:
+def _listed(values: MixedArray) -> list[Any]:
     """Return values as JSON has them: None where there is no number."""
     return [None if isinstance(value, float) and math.isnan(value) else value for value in values.tolist()]

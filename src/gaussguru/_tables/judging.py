@@ -12,7 +12,7 @@ from gaussguru._tables.contents import TableError
 from gaussguru._tables.fitting import naming
 from gaussguru._tables.model import Model
 from gaussguru._utils.linalg import Array
-from gaussguru._utils.types import ErrorBars, Mixed, Record, Values
+from gaussguru._utils.types import ErrorBars, MixedArray, Record, Values
 from gaussguru.report.judgement import EvenSample, Judge
 from gaussguru.report.reliability import Reliability, by_error_size, error_sizes, larger_error_scores, scores_of
 
@@ -23,7 +23,7 @@ MOST_KEPT = 1_000_000
 
 
 def evaluate_model(
-    model: Model, parts: Iterable[tuple[Any, Any, Mixed]], noise_levels: Iterable[float] | None = None
+    model: Model, parts: Iterable[tuple[Any, Any, MixedArray]], noise_levels: Iterable[float] | None = None
 ) -> Record:
     """Return what a model is worth on a table, read part by part.
 
@@ -91,7 +91,7 @@ class _UnderNoise:
         self.judge, self.total = Judge(self.classifier.classes_), 0.0
         self.accuracy, self.errors = np.zeros(len(self.levels)), list[Array]()
 
-    def add(self, X: Values, X_err: ErrorBars, y: Mixed, first: int) -> None:
+    def add(self, X: Values, X_err: ErrorBars, y: MixedArray, first: int) -> None:
         """Add some rows, the first of which is of this number."""
         classifier, classes, n = self.classifier, self.classifier.classes_, len(y)
         samples, places = self.model.seen(X, X_err), np.searchsorted(classes, y)
@@ -137,7 +137,7 @@ class _Calibrated:
         self.judge, self.curve = Judge(self.classifier.classes_), np.zeros((2, len(self.levels)))
         self.kept = EvenSample(3 * MOST_KEPT)
 
-    def add(self, X: Values, X_err: ErrorBars, y: Mixed, first: int) -> None:
+    def add(self, X: Values, X_err: ErrorBars, y: MixedArray, first: int) -> None:
         """Add some rows, the first of which is of this number."""
         samples, n, rng = self.model.seen(X, X_err), len(y), np.random.default_rng(first)
         places = np.searchsorted(self.classifier.classes_, y)

@@ -17,7 +17,7 @@ from gaussguru._tables.contents import TableError, quoted
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.schema import label_value
 from gaussguru._utils.blocks import rows_at_once
-from gaussguru._utils.types import ErrorBars, Estimator, Mixed, Values
+from gaussguru._utils.types import ErrorBars, Estimator, MixedArray, Values
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Model:
 
     def predict(
         self, X: Values, X_err: ErrorBars = None, *, each: bool = False, remeasure: float | None = None
-    ) -> dict[str, Mixed]:
+    ) -> dict[str, MixedArray]:
         """Return the columns of a prediction.
 
         Parameters
@@ -143,7 +143,7 @@ class Model:
             )
         return columns
 
-    def _columns(self, X: Values, X_err: ErrorBars, *, each: bool, remeasure: float | None) -> dict[str, Mixed]:
+    def _columns(self, X: Values, X_err: ErrorBars, *, each: bool, remeasure: float | None) -> dict[str, MixedArray]:
         samples, classes = self.seen(X, X_err), self.classifier.classes_
         names = self.column_names(each=each, remeasure=remeasure is not None)
         if self.is_calibrated:
@@ -169,7 +169,7 @@ class Model:
         columns += list(probabilities.T) if len(names) > len(columns) else []
         return dict(zip(names, columns, strict=True))
 
-    def gain(self, X: Values, X_err: ErrorBars, factor: float) -> Mixed:
+    def gain(self, X: Values, X_err: ErrorBars, factor: float) -> MixedArray:
         """Return the expected drop in the error probability if everything is measured again with smaller errors.
 
         NaN for rows with limits: the gain of measuring a limit again is not known.
@@ -183,7 +183,7 @@ class Model:
             return gains
         return remeasure_gain(self.estimator, self.named(X), X_err, shrunk_errors(X_err, factor))
 
-    def labels(self, texts: Any, table: str) -> Mixed:
+    def labels(self, texts: Any, table: str) -> MixedArray:
         """Return labels in the type of ``classes_``, from their texts; ``table`` is the name of the file."""
         known = {value: value for value in self.classifier.classes_.tolist()}
         values = {}
@@ -196,7 +196,7 @@ class Model:
         return np.array([values[text] for text in texts], dtype=self.classifier.classes_.dtype)
 
 
-def shrunk_errors(X_err: ErrorBars, factor: float) -> Mixed:
+def shrunk_errors(X_err: ErrorBars, factor: float) -> MixedArray:
     """Return the error bars of a better measurement; missing values stay missing.
 
     Parameters

@@ -37,7 +37,7 @@ from gaussguru._measured.probit import ProbitWithErrors
 from gaussguru._populations.mixtures import FactorMixture, Mixture
 from gaussguru._tables.schema import LONGEST_LABEL
 from gaussguru._tables.trees import MOST_JOBS, TREES
-from gaussguru._utils.types import Mixed
+from gaussguru._utils.types import MixedArray
 from gaussguru.noise import Axis, Covariance, Isotropic, PerFeature, Shape
 from gaussguru.preprocessing import WithErrors
 from gaussguru.preprocessing.curved import CurvedMap
@@ -105,7 +105,7 @@ class At(NamedTuple):
 
     path: str
     features: list[str]
-    classes: Mixed | None
+    classes: MixedArray | None
     sizes: dict[str, int] = {}  # noqa: RUF012  replaced before it is written to
     widths: dict[str, int] | None = None
 
@@ -436,7 +436,7 @@ def _member(thing: Value) -> dict[str, Rule]:
     return {"name": _text, "columns": known, "models": models}
 
 
-def _class_numbers(at: At, model: Any) -> Mixed:
+def _class_numbers(at: At, model: Any) -> MixedArray:
     """Return the classes of a classifier of one fold, checked: numbers of two or more of all classes.
 
     (A pipeline whose steps are not those of a fit is refused later.)

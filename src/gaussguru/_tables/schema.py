@@ -26,7 +26,7 @@ from gaussguru._tables.contents import TableError, quoted
 from gaussguru._tables.files import Libsvm
 from gaussguru._tables.layout import Layout
 from gaussguru._utils.linalg import EPS, Array
-from gaussguru._utils.types import Mixed, Record, Values
+from gaussguru._utils.types import MixedArray, Record, Values
 
 # Characters of a label. Arrays of texts take as much for every row as the longest needs: 800 bytes.
 LONGEST_LABEL = 200
@@ -42,11 +42,11 @@ class TablePart(NamedTuple):
 
     X: Values
     X_err: Array | Limits | None
-    y: Mixed | None
+    y: MixedArray | None
     complete: NDArray[np.bool_]
     kept: Record
     weights: Array | None = None
-    groups: Mixed | None = None
+    groups: MixedArray | None = None
 
     @property
     def n_rows(self) -> int:
@@ -168,8 +168,8 @@ class _Gaps:
         self.empty, self.unlabelled = np.zeros(len(layout.features), dtype=np.intp), list[int]()
 
     def part(
-        self, X: Values, X_err: Array | Limits | None, y: Mixed | None, kept: Record,
-        weights: Array | None = None, groups: Mixed | None = None, *, sparse: bool = False,
+        self, X: Values, X_err: Array | Limits | None, y: MixedArray | None, kept: Record,
+        weights: Array | None = None, groups: MixedArray | None = None, *, sparse: bool = False,
     ) -> TablePart:  # fmt: skip
         """Return the next rows, without those that a model cannot use."""
         n, what = X.shape[0], self.layout.missing
@@ -262,14 +262,14 @@ def _weights(weights: Array, name: str, cells: Cells, first: int = 0) -> Array:
     return np.array(weights)  # not a part of all columns, which would stay in memory
 
 
-def _groups(column: pa.Array, table: str, name: str, cells: Cells, first: int) -> Mixed:
+def _groups(column: pa.Array, table: str, name: str, cells: Cells, first: int) -> MixedArray:
     """Return the groups of some rows as texts; every row must have one."""
     groups = _labels(column, column_of(table, name))[:, np.newaxis]
     cells.add(groups == None, [name], np.where(groups == None, "", groups), "is a group for every row", first)  # noqa: E711
     return groups[:, 0]
 
 
-def _labels(column: pa.Array, place: str, words: Sequence[str] = ()) -> Mixed:
+def _labels(column: pa.Array, place: str, words: Sequence[str] = ()) -> MixedArray:
     """Return labels as texts, None where there is none, or one of the words that stand for none."""
     try:
         encoded = column.dictionary_encode()
@@ -283,7 +283,7 @@ def _labels(column: pa.Array, place: str, words: Sequence[str] = ()) -> Mixed:
         raise TableError(f"{place} has a label of {longest} characters; expected are at most {LONGEST_LABEL}")
     known = [None if text in NO_VALUE or text in words else text for text in texts.to_pylist()]
     codes = encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
-    labels: Mixed = np.array([*known, None], dtype=object)[codes]
+    labels: MixedArray = np.array([*known, None], dtype=object)[codes]
     return labels
 
 
@@ -336,11 +336,11 @@ class Data(NamedTuple):
     name: str
     X: Values
     X_err: Array | Limits | None
-    y: Mixed
+    y: MixedArray
     layout: Layout
     n_rows: int
     weights: Array | None = None
-    groups: Mixed | None = None
+    groups: MixedArray | None = None
 
 
 def read_all(table: TableReader, layout: Layout, *, learning: bool = False) -> Data:

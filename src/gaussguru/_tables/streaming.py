@@ -26,7 +26,7 @@ from gaussguru._tables.fitting import Moments, TrainingRows, used_rows
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.schema import checked_frame, read_parts
 from gaussguru._utils.linalg import EPS, Array
-from gaussguru._utils.types import Mixed
+from gaussguru._utils.types import MixedArray
 from gaussguru.sources import Arrays, Dask
 from gaussguru.sources.base import needed
 
@@ -126,13 +126,13 @@ class _Ranked:
 
     ndim = 1
 
-    def __init__(self, codes: Mixed, ranks: Mixed) -> None:
+    def __init__(self, codes: MixedArray, ranks: MixedArray) -> None:
         self.codes, self.ranks, self.shape = codes, ranks, codes.shape
 
     def __len__(self) -> int:
         return len(self.codes)
 
-    def __getitem__(self, where: Any) -> Mixed:
+    def __getitem__(self, where: Any) -> MixedArray:
         return np.asarray(self.ranks[self.codes[where]])
 
 
@@ -184,7 +184,7 @@ def rows_on_cluster(
         moments = _moments(means.to_numpy(), variances.to_numpy(), int(n_rows))
         known = counts.index.tolist()
 
-        def encode(ranks: Mixed) -> Any:
+        def encode(ranks: MixedArray) -> Any:
             return texts.map(dict(zip(known, ranks.tolist(), strict=True)), meta=("__gaussguru_label", np.int64))
 
         source = Dask(frame, columns=layout.features)

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._measured.pool import alone
 from gaussguru._utils.linalg import Array
-from gaussguru._utils.types import Estimator, Mixed, Record
+from gaussguru._utils.types import Estimator, MixedArray, Record
 
 # Limits of the value of a leaf, and of the number of threads.
 LARGEST, MOST_JOBS = 1e100, 1024
@@ -47,9 +47,9 @@ class Trees:
     parameters: Record
     names: list[str] | None = None
     n_features: int = 0
-    classes: Mixed | None = None
+    classes: MixedArray | None = None
     ends: NDArray[np.int64] | None = None
-    nodes: dict[str, Mixed] | None = None
+    nodes: dict[str, MixedArray] | None = None
     values: Array | None = None
 
     def check(self, is_right: Any, words: str) -> None:
@@ -107,14 +107,14 @@ def without_trees(thing: Any) -> Any:
     )
 
 
-def _boosting_arrays(model: Estimator) -> tuple[list[Mixed], Array]:
+def _boosting_arrays(model: Estimator) -> tuple[list[MixedArray], Array]:
     """Return the nodes of every tree, and the baseline scores."""
     if model._preprocessor is not None:
         raise ValueError(f"the {type(model).__name__} has categorical features, which no model file holds")
     return [tree.nodes for iteration in model._predictors for tree in iteration], model._baseline_prediction
 
 
-def _forest_arrays(model: Estimator) -> tuple[list[Mixed], Array]:
+def _forest_arrays(model: Estimator) -> tuple[list[MixedArray], Array]:
     """Return the nodes of every tree, and the probabilities at all nodes, (n_nodes, n_classes)."""
     if model.n_outputs_ != 1:
         raise ValueError(f"the {type(model).__name__} has several outputs, which no model file holds")
@@ -151,7 +151,7 @@ def _checked_kind(thing: Trees) -> type:
     return kind
 
 
-def _checked_classes(thing: Trees) -> Mixed:
+def _checked_classes(thing: Trees) -> MixedArray:
     """Return the classes; raise if there are fewer than two different ones, or too many features."""
     classes, n = thing.classes, thing.n_features
     if type(classes) is not np.ndarray or classes.ndim != 1 or not 2 <= len(classes) == len(set(classes.tolist())):
@@ -213,7 +213,7 @@ def _checked_values(thing: Trees, shape: tuple[int, ...]) -> Array:
     return values
 
 
-def _checked_nodes(thing: Trees, dtype: np.dtype[Any]) -> tuple[Mixed, NDArray[np.int64]]:
+def _checked_nodes(thing: Trees, dtype: np.dtype[Any]) -> tuple[MixedArray, NDArray[np.int64]]:
     """Return all nodes in the dtype of the installed scikit-learn, and the end of every tree among them."""
     nodes, ends = thing.nodes, thing.ends
     if type(nodes) is not dict or set(nodes) != set(dtype.names or ()):
@@ -231,7 +231,7 @@ def _checked_nodes(thing: Trees, dtype: np.dtype[Any]) -> tuple[Mixed, NDArray[n
 
 
 def _check_structure(
-    thing: Trees, nodes: Mixed, ends: NDArray[np.int64], names: tuple[str, ...], is_inner: NDArray[np.bool_]
+    thing: Trees, nodes: MixedArray, ends: NDArray[np.int64], names: tuple[str, ...], is_inner: NDArray[np.bool_]
 ) -> None:
     """Raise unless inner nodes have children after them in their tree, each of one parent, and features that exist.
 
@@ -254,7 +254,7 @@ def _check_structure(
     thing.check(not np.isnan(inner[threshold]).any(), "has thresholds that are no numbers")
 
 
-def _tree(like: Estimator, nodes: Mixed, values: Array) -> Any:
+def _tree(like: Estimator, nodes: MixedArray, values: Array) -> Any:
     """Return a copy of a tree with other nodes, and probabilities (n_nodes, n_classes)."""
     result, state = copy.copy(like), like.tree_.__getstate__()
     kind, arguments, _ = like.tree_.__reduce__()
@@ -265,7 +265,7 @@ def _tree(like: Estimator, nodes: Mixed, values: Array) -> Any:
     return result
 
 
-def _depth(nodes: Mixed) -> int:
+def _depth(nodes: MixedArray) -> int:
     """Return the number of steps from the root to the deepest leaf."""
     level, depth = np.zeros(1, dtype=np.intp), -1
     while len(level):

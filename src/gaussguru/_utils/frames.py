@@ -8,7 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import _safe_indexing, check_array
 
-from gaussguru._utils.linalg import Array, Index, Numbers
+from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.types import MixedArray
 
 
 def is_frame(table: object) -> bool:
@@ -19,7 +20,7 @@ def is_frame(table: object) -> bool:
     return bool(nw.dependencies.is_into_dataframe(table))
 
 
-def column_names(table: Any) -> Numbers | None:
+def column_names(table: Any) -> MixedArray | None:
     """Return the column names of a DataFrame; None, as in scikit-learn, unless all are strings."""
     if not is_frame(table):
         return None
@@ -27,7 +28,7 @@ def column_names(table: Any) -> Numbers | None:
     return np.asarray(names) if all(isinstance(name, str) for name in names) else None
 
 
-def row_names(table: Any) -> Numbers | None:
+def row_names(table: Any) -> MixedArray | None:
     """Return the index of a pandas DataFrame, else None."""
     return np.asarray(table.index) if hasattr(table, "iloc") else None
 
@@ -53,11 +54,11 @@ def check_same_names(X: object, table: object, name: str) -> None:
         raise ValueError(f"{name} must have the {axis} of X, in the same order; got {theirs!r} where X has {ours!r}")
 
 
-def _is_numbered(names: Numbers) -> bool:
+def _is_numbered(names: MixedArray) -> bool:
     return np.array_equal(names, np.arange(len(names)))
 
 
-def _is_permuted(names: Numbers, others: Numbers) -> bool:
+def _is_permuted(names: MixedArray, others: MixedArray) -> bool:
     """Return whether two indices hold the same integers."""
     if names.shape != others.shape or not (names.dtype.kind in "iu" and others.dtype.kind in "iu"):
         return False
@@ -137,7 +138,7 @@ def take_columns(values: object, columns: Index) -> Any:
     return _safe_indexing(values, columns, axis=1)
 
 
-def column_values(values: Any, column: int) -> Numbers:
+def column_values(values: Any, column: int) -> MixedArray:
     """Return one column of an array, sparse matrix or DataFrame, of shape (n_rows,)."""
     if is_frame(values):
         return np.asarray(nw.from_native(values, eager_only=True)[:, column].to_numpy())
@@ -146,7 +147,7 @@ def column_values(values: Any, column: int) -> Numbers:
     return np.asarray(np.asarray(values)[:, column])
 
 
-def put_column(values: Any, column: int, new: Numbers) -> Any:
+def put_column(values: Any, column: int, new: MixedArray) -> Any:
     """Return an array, sparse matrix or DataFrame with one column replaced."""
     if is_frame(values):
         frame = nw.from_native(values, eager_only=True)

@@ -1,7 +1,7 @@
 """Arrays: their types, lengths, and symmetric matrices given by their lower triangles."""
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +10,6 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
-# Numbers of any type, and labels of classes: numbers, texts or objects.
-Numbers = NDArray[Any]
-Labels = NDArray[Any]
 # A number for two classes, an array (n_classes,) for more.
 Intercept = float | Array
 

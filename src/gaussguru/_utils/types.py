@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib import axes, figure
+
+    Axes: TypeAlias = axes.Axes
+    Figure: TypeAlias = figure.Figure
 else:
     Axes = Figure = Any
-
-__all__ = ["Ax", "Axes", "Directory", "ErrorBars", "Estimator", "Figure", "Labels", "Mixed", "Record", "Seed", "Values"]
 
 # The axes to draw on, or None for new ones.
 Ax: TypeAlias = Axes | None
@@ -23,7 +23,7 @@ ErrorBars: TypeAlias = Any
 # Labels of classes: an array-like of numbers or texts.
 Labels: TypeAlias = Any
 # An array of labels, texts or numbers of any type.
-Mixed: TypeAlias = NDArray[Any]
+MixedArray: TypeAlias = NDArray[Any]
 # Values of any type by name: parameters, or an object of JSON.
 Record: TypeAlias = dict[str, Any]
 # A seed, a generator of NumPy, or None.

@@ -16,7 +16,7 @@ import typer
 
 from gaussguru._tables.contents import FileLimits, TableError
 from gaussguru._tables.files import write_tables, writing, written_format
-from gaussguru._utils.types import Mixed, Record
+from gaussguru._utils.types import MixedArray, Record
 from gaussguru.cli import console, options
 from gaussguru.cli.console import AsJson, Force, Quiet, app, cell, count
 
@@ -210,7 +210,7 @@ def evaluate(
         notes: list[str] = []
         given = read_parts(table, loaded.layout, labels=True, keep=keep or (), most_rows=rows, notes=notes)
         parts: Iterable[Any] = given if whole is None else [whole]
-        n_rows, seen = 0, list[tuple[Mixed, Record]]()
+        n_rows, seen = 0, list[tuple[MixedArray, Record]]()
 
         def samples() -> Iterator[Any]:
             nonlocal n_rows
@@ -244,7 +244,7 @@ def evaluate(
     _print_evaluation(result)
 
 
-def _named(seen: list[tuple[Mixed, Record]], row: list[int], **columns: list[Any]) -> dict[str, list[Any]]:
+def _named(seen: list[tuple[MixedArray, Record]], row: list[int], **columns: list[Any]) -> dict[str, list[Any]]:
     """Return columns on some rows, given by their places among those that were evaluated, with numbers and names.
 
     Numbers are those in the file, from 1. ``seen`` has, of every part, which rows were evaluated, and the columns of

@@ -7,14 +7,14 @@ import numpy as np
 
 from gaussguru._measured.inspection import Explanation, FeatureImportance, explain, feature_importance
 from gaussguru._utils.linalg import Array
-from gaussguru._utils.types import Ax, ErrorBars, Estimator, Labels, Mixed, Values
+from gaussguru._utils.types import Ax, ErrorBars, Estimator, Labels, MixedArray, Values
 from gaussguru.plotting import style
 
 
 class _BarsDisplay(style.Display):
     """Horizontal bars of features."""
 
-    def _bars(self, ax: Ax, names: Mixed, lengths: Array, errors: Array | None, x: str, title: str) -> Self:
+    def _bars(self, ax: Ax, names: MixedArray, lengths: Array, errors: Array | None, x: str, title: str) -> Self:
         """Draw bars from the top, blue to the right and orange to the left."""
         ax = self._axes(ax, (style.SIZE[0], 1.1 + 0.24 * len(names)))  # inches: 0.24 for a bar with its space
         heights = -np.arange(len(names))

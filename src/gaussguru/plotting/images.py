@@ -9,7 +9,7 @@ from gaussguru import sample_noise
 from gaussguru._measured.affine import as_table, dense
 from gaussguru._utils.checks import check_count
 from gaussguru._utils.linalg import Array
-from gaussguru._utils.types import Ax, Estimator, Mixed, Seed, Values
+from gaussguru._utils.types import Ax, Estimator, MixedArray, Seed, Values
 from gaussguru.plotting import style
 
 
@@ -44,7 +44,7 @@ class AdversarialSamplesDisplay(style.Display):
     """
 
     images: Array
-    predictions: Mixed
+    predictions: MixedArray
     title: str
 
     @classmethod

@@ -15,7 +15,7 @@ from gaussguru._measured.under_noise import counts_errors
 from gaussguru._utils.checks import check_kind, check_real
 from gaussguru._utils.frames import column_names, is_frame, like
 from gaussguru._utils.linalg import Array
-from gaussguru._utils.types import Ax, Axes, ErrorBars, Estimator, Labels, Mixed, Record, Values
+from gaussguru._utils.types import Ax, Axes, ErrorBars, Estimator, Labels, MixedArray, Record, Values
 from gaussguru.plotting import style
 
 # Colour of boundaries, and of entries in legends for all classes.
@@ -68,7 +68,7 @@ class Plane(NamedTuple):
     """
 
     samples: Array
-    labels: Mixed
+    labels: MixedArray
     grid: tuple[Array, Array, Array]
     names: list[str]
     title: str
@@ -268,7 +268,7 @@ class RegionsDisplay(_PlaneDisplay):
     [0, 1, 2]
     """
 
-    classes: Mixed
+    classes: MixedArray
     wrong: NDArray[np.bool_]
     covariances: Array | None = None
     n_std: float = 1.0

@@ -14,7 +14,7 @@ from gaussguru._errors import frame_and_units
 from gaussguru._utils.checks import check_flag
 from gaussguru._utils.frames import as_numbers, is_frame, like
 from gaussguru._utils.linalg import Array, Index
-from gaussguru._utils.types import Labels, Mixed, Values
+from gaussguru._utils.types import Labels, MixedArray, Values
 
 
 @dataclass(frozen=True)
@@ -250,7 +250,7 @@ def _mean_and_error(readings: Array, name: str, *, pooled: bool) -> tuple[Array,
     counts = known.sum(axis=1)
     values = np.where(known, readings, 0.0).sum(axis=1) / np.maximum(counts, 1)
     squares = np.where(known, np.square(readings - values[:, np.newaxis]), 0.0).sum(axis=1)
-    freedom: Mixed = np.maximum(counts - 1, 0)
+    freedom: MixedArray = np.maximum(counts - 1, 0)
     if pooled:
         if not freedom.any():
             raise ValueError(f"{name!r} must have a sample with two readings; got at most one of each sample")

@@ -16,7 +16,7 @@ from gaussguru._rows.validation import warn_of_error_columns
 from gaussguru._utils.checks import check_choice
 from gaussguru._utils.frames import as_numbers, is_frame, like, numbers_beside_text, take_columns
 from gaussguru._utils.linalg import Index
-from gaussguru._utils.types import ErrorBars, Estimator, Labels, Mixed, Values
+from gaussguru._utils.types import ErrorBars, Estimator, Labels, MixedArray, Values
 from gaussguru.preprocessing.branches import MeasuredBranches, allows_nan, exact_columns
 from gaussguru.preprocessing.curved import CurvedMap, is_affine
 
@@ -303,7 +303,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
             new_errors = marked(new_errors, lost)
         return Measured.checked(values, new_errors)
 
-    def get_feature_names_out(self, input_features: Any = None) -> Mixed:
+    def get_feature_names_out(self, input_features: Any = None) -> MixedArray:
         """Return the names that the transformer gives to its features.
 
         Parameters

@@ -24,7 +24,7 @@ from gaussguru._measured.remeasure import remeasure_gain
 from gaussguru._utils.checks import check_real
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array, Index
-from gaussguru._utils.types import ErrorBars, Estimator, Labels, Mixed, Seed, Values
+from gaussguru._utils.types import ErrorBars, Estimator, Labels, MixedArray, Seed, Values
 from gaussguru.plotting import RemeasureDisplay, RobustnessCurveDisplay, SigmaPathDisplay
 from gaussguru.report.card import model_card
 from gaussguru.report.judgement import Judge
@@ -159,7 +159,7 @@ class _Evaluation:
         self.left_out: dict[str, str] = {}
         self._prepare()
 
-    def _predictions(self) -> Mixed:
+    def _predictions(self) -> MixedArray:
         return np.asarray(self.model.predict(self.samples))
 
     def _prepare(self) -> None:
@@ -454,7 +454,7 @@ class _Evaluation:
 class _CalibratedEvaluation(_Evaluation):
     """The sections of an evaluation of calibrated probabilities."""
 
-    def _predictions(self) -> Mixed:
+    def _predictions(self) -> MixedArray:
         self.probabilities = np.asarray(self.model.predict_proba(self.samples))
         best = np.argmax(self.probabilities, axis=1)
         self.of_predicted = self.probabilities[np.arange(len(best)), best]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from gaussguru._utils.linalg import Array, Index
-from gaussguru._utils.types import Mixed
+from gaussguru._utils.types import MixedArray
 from gaussguru.report.reliability import Reliability, proper_scores
 
 # Number of probabilities kept for areas under ROC curves; of more rows every second, fourth, ... is kept.
@@ -163,7 +163,7 @@ class Judge:
     classes : array (n_classes,)
     """
 
-    def __init__(self, classes: Mixed) -> None:
+    def __init__(self, classes: MixedArray) -> None:
         self.classes, n = classes, len(classes)
         self.confusion = np.zeros((n, n), dtype=np.intp)
         self.has_probabilities = True

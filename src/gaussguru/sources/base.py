@@ -13,7 +13,7 @@ from gaussguru._errors import Measured, split_errors
 from gaussguru._rows.rows import canonical
 from gaussguru._rows.streams import Part, in_partition
 from gaussguru._utils.frames import check_unmasked, unmasked
-from gaussguru._utils.linalg import Numbers
+from gaussguru._utils.types import MixedArray
 
 # Bytes of the values of a part. Below 32 MB malloc of glibc reuses freed memory; larger parts get new pages, and
 # reading takes twice the processor time.
@@ -69,7 +69,7 @@ class Source(ABC):
         """Return the same source with a client of Dask; sources that this process reads are unchanged."""
         return self
 
-    def __array__(self, dtype: object = None, copy: bool | None = None) -> Numbers:
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> MixedArray:
         raise TypeError(f"X is a source ({type(self).__name__}), which is read in parts; here it must be in memory")
 
 

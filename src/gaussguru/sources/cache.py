@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from gaussguru._rows.streams import Part
-from gaussguru._utils.linalg import Labels, Numbers
+from gaussguru._utils.types import MixedArray
 from gaussguru.sources.arrays import FileRows, part_slices
 from gaussguru.sources.base import PART_BYTES, as_part
 from gaussguru.sources.layout import SourceLayout
@@ -153,7 +153,7 @@ class Cache:
         file.write(json.dumps(header).encode().ljust(HEADER))
 
 
-def _codes(y: Labels, places: dict[Any, int]) -> Numbers:
+def _codes(y: MixedArray, places: dict[Any, int]) -> MixedArray:
     """Return the number of every label; new labels are added to ``places``."""
     if y.dtype.kind not in "biufOUS":
         raise ValueError(f"cache is for labels that are numbers or texts; got {y.dtype}")

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from gaussguru._columns import Bar, Cells, Columns, column_roles
-from gaussguru._utils.linalg import Array, Numbers
+from gaussguru._utils.linalg import Array
+from gaussguru._utils.types import MixedArray
 from gaussguru.sources.base import Fields
 
 
@@ -32,7 +33,7 @@ class SourceLayout(NamedTuple):
         """All columns that are read."""
         return [*self.columns.numbers, *(name for name in (self.y, self.weight) if name is not None)]
 
-    def errors(self, column: Mapping[str, Numbers], number: int) -> tuple[Array, Array]:
+    def errors(self, column: Mapping[str, MixedArray], number: int) -> tuple[Array, Array]:
         """Return values and errors of a partition, from its columns."""
         cells = Cells(f"partition {number}")
         numbers = np.column_stack([np.asarray(column[name], dtype=np.float64) for name in self.columns.numbers])

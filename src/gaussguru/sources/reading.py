@@ -17,7 +17,8 @@ from gaussguru._rows.rows import BlockMap
 from gaussguru._rows.streams import DRAWN_BYTES, Blocks, LocalParts, Part, check_part_weights
 from gaussguru._rows.threads import Pool, n_threads
 from gaussguru._utils.frames import take_rows
-from gaussguru._utils.linalg import Array, Index, Labels, Numbers
+from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.types import MixedArray
 from gaussguru.sources.arrays import Arrays, row_bytes
 from gaussguru.sources.base import Fields, Source
 from gaussguru.sources.dask_parts import Dask
@@ -173,14 +174,14 @@ def _drawn_places(counts: Index, n_rows: int, rng: np.random.Generator, least: i
     return wanted, shares / totals
 
 
-def _label_counts(part: Part) -> tuple[Numbers, Numbers, int]:
+def _label_counts(part: Part) -> tuple[MixedArray, MixedArray, int]:
     check_part_weights(part)
     used = np.ones(part.X.shape[0], dtype=bool) if part.weight is None else part.weight > 0
     labels = np.zeros(part.X.shape[0], dtype=np.int8) if part.y is None else part.y
     return *np.unique(labels[used], return_counts=True), row_bytes(part.X) * int(part.X.shape[0])
 
 
-def _rows_of_part(part: Part, wanted: list[Any], classes: Labels) -> tuple[Any, ...] | None:
+def _rows_of_part(part: Part, wanted: list[Any], classes: MixedArray) -> tuple[Any, ...] | None:
     used = np.ones(part.X.shape[0], dtype=bool) if part.weight is None else part.weight > 0
     labels = np.zeros(part.X.shape[0], dtype=np.int8) if part.y is None else part.y
     pairs = zip(classes, wanted, strict=True)

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from gaussguru._utils.files import replacing
-from gaussguru._utils.linalg import Numbers
+from gaussguru._utils.types import MixedArray
 from gaussguru.sources.base import Fields
 from gaussguru.sources.reading import Reading, as_source, named
 
@@ -80,7 +80,7 @@ def save_predictions(path: str | os.PathLike[str], method: Callable[..., Any], X
     return saved
 
 
-def _without_objects(rows: Numbers, model: BaseEstimator) -> Numbers:
+def _without_objects(rows: MixedArray, model: BaseEstimator) -> MixedArray:
     """Return predictions with labels of type object, as tables have them, as an array of texts."""
     if rows.dtype.hasobject:
         classes = np.asarray(getattr(model, "classes_", [None]))

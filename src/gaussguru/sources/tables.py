@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gaussguru._rows.streams import Part, changed
-from gaussguru._utils.linalg import Numbers
+from gaussguru._utils.types import MixedArray
 from gaussguru.sources.base import PART_BYTES, Fields, Source, as_part, needed
 from gaussguru.sources.cache import Cache
 from gaussguru.sources.layout import SourceLayout, layout_of
@@ -247,12 +247,12 @@ def part_of_table(table: Any, layout: SourceLayout, dtype: Any, number: int) -> 
     return as_part(X, number, y, weight)
 
 
-def _column(table: Any, name: str) -> Numbers:
-    values: Numbers = table.column(name).to_numpy()
+def _column(table: Any, name: str) -> MixedArray:
+    values: MixedArray = table.column(name).to_numpy()
     return values if values.dtype.kind in "fiub" else values.astype(np.float64)
 
 
-def _labels(table: Any, name: str, number: int) -> Numbers:
+def _labels(table: Any, name: str, number: int) -> MixedArray:
     column = table.column(name)
     if column.null_count:
         raise ValueError(
@@ -263,7 +263,7 @@ def _labels(table: Any, name: str, number: int) -> Numbers:
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
-def _matrix(columns: list[Numbers], n_rows: int, dtype: Any) -> Numbers:
+def _matrix(columns: list[MixedArray], n_rows: int, dtype: Any) -> MixedArray:
     """Return columns side by side, a few rows at a time: these stay in cache."""
     matrix = np.empty((n_rows, len(columns)), dtype)
     for first in range(0, n_rows, 1024):

@@ -18,7 +18,7 @@ from sklearn.svm import SVC, LinearSVC
 from gaussguru import GuruClassifier, KernelGuruClassifier, sigma_path
 from gaussguru._guru.probabilities import winners
 from gaussguru._utils.linalg import Array
-from gaussguru._utils.types import Estimator, Mixed, Record
+from gaussguru._utils.types import Estimator, MixedArray, Record
 from gaussguru.thesis.splits import ThesisSplit
 
 # With a large C libsvm may need very long: it is stopped, and counted as not converged.
@@ -44,10 +44,10 @@ class Grids:
     epochs : of the stochastic algorithms
     """
 
-    sigmas: Mixed
-    coarse_sigmas: Mixed
-    rates: Mixed
-    penalties: Mixed
+    sigmas: MixedArray
+    coarse_sigmas: MixedArray
+    rates: MixedArray
+    penalties: MixedArray
     epochs: int
 
     @classmethod
@@ -67,7 +67,7 @@ class FittedCandidate:
     """A fitted classifier: its parameters, its ``predict``, whether its solver converged, and itself, if it is kept."""
 
     parameters: dict[str, float]
-    predict: Callable[[Array], Mixed]
+    predict: Callable[[Array], MixedArray]
     converged: bool = True
     model: Estimator = None
 
@@ -183,7 +183,7 @@ def choose(
     return best(candidates, measures)
 
 
-def accuracy_on(X: Array, y: Mixed) -> Measure:
+def accuracy_on(X: Array, y: MixedArray) -> Measure:
     """Return the function that gives the accuracy of a candidate on samples."""
     return lambda candidate: float(np.mean(candidate.predict(X) == y))
 
@@ -209,7 +209,7 @@ def best(candidates: Iterable[FittedCandidate], measures: list[tuple[Measure, Me
     }  # fmt: skip
 
 
-def _linear(classes: Mixed, coef: Array, intercept: Array) -> Callable[[Array], Mixed]:
+def _linear(classes: MixedArray, coef: Array, intercept: Array) -> Callable[[Array], MixedArray]:
     return lambda X: classes[winners(X @ coef.T + intercept)]
 
 

@@ -7,7 +7,7 @@ from sklearn.utils import check_random_state
 
 from gaussguru._utils.checks import check_choice
 from gaussguru._utils.linalg import Array
-from gaussguru._utils.types import Mixed
+from gaussguru._utils.types import MixedArray
 
 # Numbers of samples for training, validation and tests, by name of the problem (chapters 2 and 5). The 152 of
 # ionosphere are one too many: there are 351 samples in all.
@@ -33,11 +33,11 @@ class ThesisSplit(NamedTuple):
     """Three parts of a data set, for training, for the choice of parameters, and for tests."""
 
     X_train: Array
-    y_train: Mixed
+    y_train: MixedArray
     X_valid: Array
-    y_valid: Mixed
+    y_valid: MixedArray
     X_test: Array
-    y_test: Mixed
+    y_test: MixedArray
 
 
 def thesis_split(name: str, X: Any, y: Any, *, random_state: Any = None) -> ThesisSplit:
