@@ -126,12 +126,8 @@ def koi(path):
     frame = t.value("ra", 290, 5).value("dec", 45, 3).value("koi_kepmag", 14, 1).frame
     csv(frame, path / "koi.csv")
     sides = [*measured, *names("koi_insol koi_steff koi_slogg koi_srad")]
-    exact = names("koi_score koi_fpflag_nt koi_fpflag_ss koi_fpflag_co koi_fpflag_ec koi_teq koi_model_snr koi_kepmag")
-    return (
-        "koi.csv",
-        "koi_disposition",
-        {name: [f"{name}_err1", f"{name}_err2"] for name in sides} | exactly(*exact, "koi_pdisposition=B"),
-    )
+    features = {name: [f"{name}_err1", f"{name}_err2"] for name in sides}
+    return "koi.csv", "koi_disposition", features | exactly(*names("koi_teq koi_model_snr koi_kepmag"))
 
 
 def planets(path):

@@ -140,6 +140,8 @@ _MAYBE_IDENTIFIER = re.compile(
     r"index|idx|row|record|seq|key|epic|hip|hd|tyc\d?|no|nr|num|number|plate|fiber|mjd|run|rerun|camcol|field|code"
     r"|.*_?name|.*_?identifier|.*_(?:no|nr|num|number|code|key)|name"
 )
+# Results of the vetting of an archive, from which its dispositions are made.
+_VETTING = re.compile(r"koi_(?:pdisposition|score|fpflag_\w+)")
 _POSITION = (
     re.compile(r"_?ra(?:j2000|j|_?deg|_?icrs|_?str|_?j2000|_?epoch2000|hms)?|right_ascension|rajd"),
     re.compile(r"_?de?c?(?:j2000|j|_?deg|_?icrs|_?str|_?j2000|_?epoch2000|dms)|_?(?:de|decl?)|declination|decjd"),
@@ -430,6 +432,8 @@ def _add_ignored(
     rules = (rule for source in sources for rule in CONVENTIONS.get(source, ()) if not rule.feature)
     administrative = re.compile("|".join([_IDENTIFIER.pattern, *(rule.pattern for rule in rules)]))
     for column in columns:
+        if _VETTING.fullmatch(names.plain[column]):
+            roles.ignored[column] = "result of vetting, which may tell the label"
         sure, maybe = (pattern.fullmatch(names.plain[column]) for pattern in (administrative, _MAYBE_IDENTIFIER))
         if column not in roles.errors and (sure or (maybe and kind(column) == "unique")):
             roles.ignored.setdefault(column, "identifier")
