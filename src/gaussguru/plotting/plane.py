@@ -18,6 +18,8 @@ from gaussguru._utils.linalg import Array
 from gaussguru._utils.types import Ax, Axes, ErrorBars, Estimator, Labels, MixedArray, Record, Values
 from gaussguru.plotting import style
 
+# Points on a side of the grid on which boundaries are found.
+RESOLUTION = 301
 # Colour of boundaries, and of entries in legends for all classes.
 LINE = "0.25"
 
@@ -84,7 +86,7 @@ class Plane(NamedTuple):
             raise ValueError(f"y must have a label for each of the {len(samples)} samples; got {len(labels)}")
         seen = samples if around is None else np.vstack([samples, around])
         room = 0.06 * float(np.ptp(seen, axis=0).max()) or 1.0
-        first, second = np.meshgrid(*np.linspace(seen.min(0) - room, seen.max(0) + room, 301).T)
+        first, second = np.meshgrid(*np.linspace(seen.min(0) - room, seen.max(0) + room, RESOLUTION).T)
         points: Any = np.column_stack([first.ravel(), second.ravel()])
         points = like(X, points) if is_frame(X) else points
         if getattr(final_estimator(estimator), "has_errors_", False):

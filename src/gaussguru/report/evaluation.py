@@ -45,8 +45,9 @@ from gaussguru.report.reliability import (
 # Largest numbers of samples of a curve, for seconds of work: with a closed form, with quadrature (more than three
 # classes), and with noise that is drawn (models that are not linear).
 CLOSED, QUADRATURE, SAMPLED = 100_000, 1000, 5000
-# Number of drawn values at a level. For linear models and many samples, drawing is cheaper than quadrature.
-VALUES = 30_000_000
+# Least and greatest number of draws of noise, and number of drawn values at a level. For linear models and many
+# samples, drawing is cheaper than quadrature.
+REPEATS, VALUES = (10, 100), 30_000_000
 # Limits of tables: classes in a confusion matrix, features.
 CLASSES, FEATURES = 15, 15
 IN_KERNEL = "the noise of the model, in the space of its kernel"
@@ -371,14 +372,15 @@ class _Evaluation:
     def _plan(self) -> tuple[str, int, int]:
         """Return the method for the accuracy under noise, the largest number of samples, and the number of draws."""
         n, n_features = self.X.shape
-        affordable = VALUES // (10 * n_features)
+        least, greatest = REPEATS
+        affordable = VALUES // (least * n_features)
         if not self.is_linear:
             return "sampling", min(SAMPLED, max(QUADRATURE, affordable)), 10
         if len(self.final.classes_) <= 3:
             return "analytic", CLOSED, 10
         if n <= QUADRATURE or affordable <= QUADRATURE:
             return "analytic", QUADRATURE, 10
-        return "sampling", affordable, min(100, max(10, VALUES // (n * n_features)))
+        return "sampling", affordable, min(greatest, max(least, VALUES // (n * n_features)))
 
     def doubts(self) -> None:
         """Add the predictions that noise changes most easily."""
