@@ -380,8 +380,13 @@ class Results:
         return min(models, key=lambda name: self.mean(protocol, data, condition, name, "log_loss"))
 
     def difference(self, first: tuple[str, ...], second: tuple[str, ...], score: str) -> tuple[float, float]:
-        """Mean and standard error of the paired differences over splits."""
-        apart = self.values(*first, score) - self.values(*second, score)
+        """Mean and standard error of the paired differences over the splits that both have."""
+        tables = [
+            {record["split"]: record[score] for record in self.cells[protocol, data][condition][model]}
+            for protocol, data, condition, model in (first, second)
+        ]
+        both = sorted(tables[0].keys() & tables[1].keys())
+        apart = np.array([tables[0][split] - tables[1][split] for split in both])
         return float(apart.mean()), float(apart.std(ddof=1) / np.sqrt(len(apart))) if len(apart) > 1 else np.nan
 
     def summary(self) -> list[Record]:
