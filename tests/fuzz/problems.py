@@ -147,6 +147,9 @@ def valid(problem: Problem) -> Problem:
         change.update(scale=1.0)  # scikit-learn takes such samples for zero
     if problem.noise == "one exact" and problem.d == 1:
         change.update(noise="isotropic")
+    if problem.form.startswith("csr"):
+        # At a million spreads from the origin rounding tells whether a sparse feature counts as constant.
+        change.update(offset=min(change.get("offset", problem.offset), 1e5))
     if problem.form in ("csr", "csr-float32") and "missing" in problem.errors:
         change.update(form="dense")
     problem = replace(problem, **change)
