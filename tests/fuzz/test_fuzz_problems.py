@@ -23,6 +23,10 @@ def test_what_is_promised_of_a_fit(problem):
 
 # Problems that broke a promise once.
 FOUND = {
+    "an excess of a dual point whose square overflows": Problem(
+        seed=37273394, n=3, d=40, classes=3, data="units", scale=1e50, weights="ratios", form="fortran",
+        estimator="landmarks", loss="moment", solver="sgd", sigma=0.0078125, l2=1.0, kernel="poly",
+    ),
     "slopes that lose the last bits of a step, error bars": Problem(
         seed=1002854672, n=7, d=2, classes=3, data="lonely", form="frame", sigma=0.0, errors="exact features",
     ),

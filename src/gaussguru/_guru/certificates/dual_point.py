@@ -82,7 +82,7 @@ class Ray(NamedTuple):
         worst = max(lack, default=0.0)
         if worst <= 0 or (self.ridge and self.excess == 0):
             return self.mass
-        best = max(0.0, self.mass - self.excess**2 / (2 * self.ridge)) if self.ridge else 0.0
+        best = max(0.0, self.mass - self.excess * (self.excess / (2 * self.ridge))) if self.ridge else 0.0
         if best >= wanted or not math.isfinite(worst):
             return best
         most = self._most(lack)
@@ -121,7 +121,7 @@ class Ray(NamedTuple):
             return feasible * self.mass
         rise = self.excess / (1 - feasible)
         kept = min(self.excess, self.mass * self.ridge / rise)  # the excess where the derivative by c is 0
-        return self.mass * (feasible + kept / rise) - kept**2 / (2 * self.ridge)
+        return self.mass * (feasible + kept / rise) - kept * (kept / (2 * self.ridge))
 
 
 def balance(slope: Array) -> Array | None:

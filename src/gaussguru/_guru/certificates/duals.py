@@ -189,7 +189,7 @@ def dual_objective(
     value = float(weight @ alpha)
     if l2:
         excess = noise.excess(np.asarray(X.T @ (weight * y * alpha)), float(weight @ loss.conjugate(alpha)))
-        value -= excess**2 / (2 * l2)
+        value -= excess * (excess / (2 * l2))
     return value
 
 
