@@ -533,3 +533,15 @@ def test_memory_beyond_the_data_is_small(dtype):
     tracemalloc.stop()
     # A subsample, a dozen or so vectors of n doubles, and the Hessian of each row block.
     assert peak <= X.nbytes / 16 + 20 * 8 * n + 70 * 8 * (d + 10) ** 2
+
+
+@pytest.mark.parametrize("seed", [27, 28, 29])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+def test_one_row_in_both_classes_is_proven_to_tell_nothing(form, seed):
+    rng = np.random.default_rng(seed)
+    X = form(np.repeat(rng.normal(size=(1, 4)), 2, axis=0))
+    clf = GuruClassifier(3.0, class_weight="balanced")
+    with pytest.warns(CollapseWarning, match="the best classifier ignores the features"):
+        clf.fit(X, [0, 1], sample_weight=rng.random(2))
+    assert clf.converged_
+    np.testing.assert_array_equal(clf.coef_, 0.0)

@@ -1,14 +1,17 @@
 """Probabilities and posteriors as functions of an error bar, from 0 to infinity: continuous, and free of units."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy.special import expit, logit
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import QuantileTransformer, StandardScaler
 
-from gaussguru import ErrorBarClassifier, GuruClassifier, PopulationClassifier
+from gaussguru import CollapseWarning, ErrorBarClassifier, GuruClassifier, PopulationClassifier
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import Limits, LowRank, Measured
 from gaussguru.population import Deconvolve
@@ -185,3 +188,21 @@ def test_indicators_flag_gaps_and_not_large_errors():
     model = Deconvolve(missing_indicator=True).fit(X, X_err=err)
     assert model.indicators_.tolist() == [1]
     assert model.transform(X, err).X[:, 3].tolist() == [1.0] * 5 + [0.0] * 55
+
+
+@pytest.mark.parametrize("model", [ErrorBarClassifier(model="linear", cv=2), PopulationClassifier(1)], ids=str)
+def test_a_value_beside_which_the_others_are_lost_is_named(model):
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 2
+    X = rng.normal(size=(200, 2)) + y[:, np.newaxis]
+    X[7, 1] = -1e30
+    errors = np.full(X.shape, 0.1)
+    with pytest.warns(UserWarning, match=r"X has -1e\+30 in row 7 of feature 1, beside which the other values") as told:
+        clone(model).fit(X, y, X_err=errors)
+    assert told[0].filename == __file__
+    errors[7, 1] = np.inf  # then it was not measured, and is no value
+    clone(model).fit(X, y, X_err=errors)
+    X[:, 1] = np.geomspace(1e-20, 1e20, 200)  # far apart, with others in between
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=CollapseWarning)
+        clone(model).fit(X, y, X_err=0.1)

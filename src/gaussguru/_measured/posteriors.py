@@ -5,10 +5,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils.validation import validate_data
 
-from gaussguru._errors import AffineComponents, Measured, scaled, split_errors
+from gaussguru._errors import AffineComponents, Measured, scaled, split_errors, unmeasured
 from gaussguru._measured.deconvolve import Deconvolve
 from gaussguru._rows.streams import Part
-from gaussguru._rows.validation import Samples, check_samples, check_weights, warn_of_error_columns
+from gaussguru._rows.validation import (
+    Samples,
+    check_samples,
+    check_weights,
+    warn_of_error_columns,
+    warn_of_values_beyond_others,
+)
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array
 
@@ -35,6 +41,9 @@ def checked_measurements(estimator: Any, X: Any, X_err: Any, *, reset: bool) -> 
             f"Input X contains {value}: without X_err, X must be finite. To mark values as not measured, give "
             "X_err as well; X_err=0 if all other values are exact"
         )
+    if reset:
+        gaps = unmeasured(X_err, values.shape)
+        warn_of_values_beyond_others(np.where(gaps, np.nan, values) if gaps.any() else values)
     return values, X_err
 
 

@@ -19,7 +19,7 @@ from gaussguru._rows.rows import canonical, signed_weights
 from gaussguru._utils.blocks import MANY_VALUES
 from gaussguru._utils.checks import check_real, outside
 from gaussguru._utils.frames import check_unmasked, column_names, take_rows, unmasked
-from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.linalg import EPS, Array, Index
 from gaussguru._utils.types import MixedArray
 
 
@@ -61,6 +61,36 @@ def warn_of_error_columns(X: object) -> None:
         warnings.warn(
             f"X has columns that are named as the errors of others, {sorted(errors)[:3]!r}, and are features now: "
             "X, X_err = gaussguru.preprocessing.errors_from_frame(X) takes them apart",
+            stacklevel=outside(),
+        )
+
+
+def value_beyond_others(X: Array) -> tuple[int, int, float] | None:
+    """Return row and column of a value beside which the others of its column are lost in sums of squares, or None.
+
+    The third number is the spread of the others, of which there are ten times as many as of such values.
+    """
+    for j, column in enumerate(X.T):
+        sizes = np.abs(column)
+        largest = np.fmax.reduce(sizes, initial=0.0)
+        if not 0 < largest < np.inf or largest <= np.nanmedian(sizes) / np.sqrt(EPS):
+            continue
+        far = sizes > largest / 10
+        others = column[sizes <= largest / 10]
+        unit = np.abs(others).max(initial=0.0) or 1.0
+        spread = float((others / unit).std() * unit) if len(others) else 0.0
+        if len(others) >= 10 * far.sum() and 0 < spread < largest * np.sqrt(EPS):
+            return int(np.argmax(far)), j, spread
+    return None
+
+
+def warn_of_values_beyond_others(X: Array) -> None:
+    """Warn of a value beside which the others of its feature are lost."""
+    if (lost := value_beyond_others(X)) is not None:
+        i, j, spread = lost
+        warnings.warn(
+            f"X has {X[i, j]:g} in row {i} of feature {j}, beside which the other values, with a spread of "
+            f"{spread:.3g}, are lost: if it stands for no value, use NaN",
             stacklevel=outside(),
         )
 

@@ -21,11 +21,12 @@ from gaussguru._columns import Cells
 from gaussguru._columns.measured import LARGEST
 from gaussguru._errors import Limits, standard_deviations
 from gaussguru._rows.streams import mapped_rows
+from gaussguru._rows.validation import value_beyond_others
 from gaussguru._tables.base import NO_VALUE, TableReader, column_of, nearest
 from gaussguru._tables.contents import TableError, quoted
 from gaussguru._tables.files import Libsvm
 from gaussguru._tables.layout import Layout
-from gaussguru._utils.linalg import EPS, Array
+from gaussguru._utils.linalg import Array
 from gaussguru._utils.types import MixedArray, Record, Values
 
 # Characters of a label. Arrays of texts take as much for every row as the longest needs: 800 bytes.
@@ -226,21 +227,11 @@ def _cut(parts: Iterable[tuple[Any, Record]], most_rows: int | None) -> Iterator
 
 def _check_extremes(table: str, features: list[str], X: Array, first: int) -> None:
     """Raise if a value is so large that the spread of the others vanishes beside it when both are squared."""
-    X = X[:, : len(features)]
-    sizes = np.abs(X)
-    largest = np.fmax.reduce(sizes, axis=0, initial=0.0)
-    near, far = sizes <= largest / 10, sizes > largest / 10
-    counts, others = near.sum(axis=0), np.where(near, X, 0.0)
-    units = np.abs(others).max(axis=0, initial=0.0)
-    units = np.where(units > 0, units, 1.0)
-    values = others / units
-    means = values.sum(axis=0) / np.maximum(counts, 1)
-    spreads = np.sqrt((np.square(values - means) * near).sum(axis=0) / np.maximum(counts, 1)) * units
-    wrong = far & (counts >= 10 * far.sum(axis=0)) & (spreads > 0) & (largest > spreads / np.sqrt(EPS))
-    for i, j in np.argwhere(wrong)[:1]:
+    if (lost := value_beyond_others(X[:, : len(features)])) is not None:
+        i, j, spread = lost
         raise TableError(
             f"{column_of(table, features[j])} has {X[i, j]:g} in row {first + i + 1}, beside which the other values, "
-            f"with a spread of {spreads[j]:.3g}, would be lost; expected is an empty field where there is no value. "
+            f"with a spread of {spread:.3g}, would be lost; expected is an empty field where there is no value. "
             f"Leave out the column with --drop {quoted(features[j])}, or the row"
         )
 
