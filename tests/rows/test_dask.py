@@ -23,9 +23,10 @@ from sklearn.model_selection import GridSearchCV
 from gaussguru import ErrorBarClassifier, GuruClassifier, sources
 from gaussguru._measured.candidates import linear_families
 from gaussguru._rows import cluster as cluster_module
+from gaussguru._rows.streams import Part
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.cli import main
-from gaussguru.errors import Measured
+from gaussguru.errors import LowRank, Measured
 from gaussguru.models import read_model
 from gaussguru.population import Deconvolve
 
@@ -596,3 +597,28 @@ def test_interrupts_leave_no_task(client, monkeypatch):
         time.sleep(0.05)
     assert not any(client.processing().values())
     assert not any(client.has_what().values())
+
+
+def test_arrays_of_messages_are_aligned():
+    """Compiled loops read whole numbers: arrays begin where these do, wherever a message has them."""
+
+    def shifted(values):
+        raw = np.zeros(values.nbytes + 1, dtype=np.uint8)
+        raw[1:] = np.frombuffer(values.tobytes(), dtype=np.uint8)
+        return raw[1:].view(values.dtype).reshape(values.shape)
+
+    X, y = np.arange(6.0).reshape(3, 2), np.arange(3)
+    sparse = sp.csr_matrix(X)
+    sparse.data = shifted(sparse.data)
+    given = [Part(shifted(X), shifted(y), None, LowRank(shifted(np.ones((3, 2, 1)))), 0), (sparse, {"u": shifted(X)})]
+    part, (matrix, more) = cluster_module.aligned(given)
+    for array, expected in (
+        (part.X, X),
+        (part.y, y),
+        (part.X_err.factors, 1.0),
+        (matrix.data, X[X != 0]),
+        (more["u"], X),
+    ):
+        assert array.flags.aligned
+        np.testing.assert_array_equal(array, expected)
+    assert cluster_module.aligned(X) is X
