@@ -22,6 +22,7 @@ from gaussguru._guru.pose import FEW, Objective, Posed, centre, pose_rows, unit_
 from gaussguru._guru.problems.smoothing import RARE
 from gaussguru._guru.solvers.policy import DEFAULT
 from gaussguru._populations.em import covariance_rows, with_covariance
+from gaussguru._rows.cluster import aligned
 from gaussguru._rows.rows import BlockMap, RowVector
 from gaussguru._rows.streams import (
     Blocks,
@@ -375,6 +376,7 @@ def light(model: BaseEstimator) -> Any:
 
 
 def _applied(method: Callable[..., Any], model: BaseEstimator, part: Part) -> Any:
+    part = aligned(part)
     if not part.X.shape[0]:
         result = _sample(method, model, part.X_err)
         return tuple(each[:0] for each in result) if isinstance(result, tuple) else result[:0]

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils import check_array
 
 from gaussguru._errors import Measured, split_errors
+from gaussguru._rows.cluster import aligned
 from gaussguru._rows.rows import canonical
 from gaussguru._rows.streams import Part, in_partition
 from gaussguru._utils.frames import check_unmasked, unmasked
@@ -177,6 +178,7 @@ def needed(module: str, purpose: str, extra: str) -> Any:
 
 def as_part(X: Any, number: int, y: object = None, weight: object = None, X_err: object = None) -> Part:
     """Return samples as a part: values dense or CSR, float32 or float64, errors parsed; raise if lengths differ."""
+    X, y, weight, X_err = aligned((X, y, weight, X_err))
     if isinstance(X, Measured) or (X_err is not None and np.shape(X)[0]):
         with in_partition(number):
             X, X_err = split_errors(X, X_err)
