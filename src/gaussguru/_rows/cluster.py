@@ -390,8 +390,15 @@ def _in_runs(results: Iterator[tuple[int, Any]]) -> Runs:
 
 
 def _listed_and_in_runs(results: Iterator[tuple[int, tuple[Any, Any]]]) -> tuple[list[Any], Runs]:
-    pairs = list(results)
-    return [vector for _, (vector, _) in pairs], _in_runs((index, part) for index, (_, part) in pairs)
+    vectors = []
+
+    def sums() -> Iterator[tuple[int, Any]]:  # added as they come: those of all parts at once may be large
+        for index, (vector, part) in results:
+            vectors.append(vector)
+            yield index, part
+
+    runs = _in_runs(sums())
+    return vectors, runs
 
 
 def _merged(parts: Iterable[Runs]) -> Runs:
