@@ -27,7 +27,7 @@ PROJECT = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["
 LAYERS = [
     ["_native", "_utils"],
     ["losses", "noise", "_errors"],
-    ["errors", "_columns"],
+    ["errors"],
     ["_rows"],
     ["_populations", "sources"],
     ["_guru"],

@@ -27,7 +27,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"model files need {error.name}: {install}", name=error.name) from error
 
 import gaussguru
-from gaussguru._columns import Bar
+from gaussguru._errors.columns import Bar
 from gaussguru._measured.deconvolve import Deconvolve
 from gaussguru._tables.archive import Archive, ModelError, pack
 from gaussguru._tables.contents import FileLimits

@@ -45,7 +45,7 @@ from gaussguru import (
     TotalSVC,
     models,
 )
-from gaussguru._columns import Bar
+from gaussguru._errors.columns import Bar
 from gaussguru._measured import error_bar, pool
 from gaussguru._measured.affine import NotLinearError
 from gaussguru._measured.candidates import linear_families

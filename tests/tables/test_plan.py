@@ -16,8 +16,8 @@ import pytest
 from sklearn.model_selection import GridSearchCV, GroupShuffleSplit, StratifiedGroupKFold, train_test_split
 
 from gaussguru import ErrorBarClassifier, GuruClassifier, GuruClassifierCV, KernelGuruClassifier
-from gaussguru._columns import Bar, column_roles
-from gaussguru._columns.conventions import NINETY_PERCENT
+from gaussguru._errors.columns import Bar
+from gaussguru._errors.conventions import NINETY_PERCENT, column_roles
 from gaussguru._tables import base, streaming
 from gaussguru._tables.files import FileLimits, TableError, open_table
 from gaussguru._tables.fitting import split_rows

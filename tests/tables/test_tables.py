@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file
 from support.tables import BAD, CSV, WITH_ERRORS
 
-from gaussguru._columns import Bar
+from gaussguru._errors.columns import Bar
 from gaussguru._tables import base, delimited
 from gaussguru._tables.files import FileLimits, TableError, format_of, open_table, write_tables, writing
 from gaussguru._tables.layout import Layout

@@ -3,87 +3,16 @@
 An error is a standard deviation, in the units of the feature. ``given`` has the forms other than arrays in which users
 give errors; ``parse`` checks all forms and turns them into a few; ``samples`` has X that carries its errors;
 ``missing`` fills in values that were not measured. Problems compute with ``forms`` (their interface), ``independent``,
-``correlated`` and ``sparse``, which ``checks`` makes of parsed errors.
+``correlated`` and ``sparse``, which ``checks`` makes of parsed errors. ``conventions`` knows the names of error columns
+in tables, ``columns`` makes values with errors of such columns; both do without SciPy, for refusals of the command.
 """
 
-from gaussguru._errors.arrays import ROUNDING, any_roots, finite_least
-from gaussguru._errors.checks import LARGEST, check_causes, check_errors, check_products
-from gaussguru._errors.correlated import Combined, Covariances, Factored
-from gaussguru._errors.forms import Errors, Roots
-from gaussguru._errors.given import AffineComponents, Asymmetric, Components, Limits, LowRank, with_more
-from gaussguru._errors.independent import Diagonal, PerSample
-from gaussguru._errors.missing import (
-    LEAST,
-    Population,
-    has_unmeasured,
-    mean_spread,
-    not_measured,
-    positive,
-    standard_deviations,
-    units_of,
-    unmeasured,
-)
-from gaussguru._errors.parse import (
-    columns_of_errors,
-    finite,
-    frame_and_units,
-    marked,
-    put_errors,
-    scaled,
-    split_uncertainties,
-    stacked_errors,
-    with_units,
-)
-from gaussguru._errors.samples import PLAIN_ONLY, Measured, MeasuredNumber, measured, split_errors
-from gaussguru._errors.sparse import SparseFactors
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "LARGEST",
-    "LEAST",
-    "PLAIN_ONLY",
-    "ROUNDING",
-    "AffineComponents",
-    "Asymmetric",
-    "Combined",
-    "Components",
-    "Covariances",
-    "Diagonal",
-    "Errors",
-    "Factored",
-    "Limits",
-    "LowRank",
-    "Measured",
-    "MeasuredNumber",
-    "PerSample",
-    "Population",
-    "Roots",
-    "SparseFactors",
-    "any_roots",
-    "check_causes",
-    "check_errors",
-    "check_products",
-    "columns_of_errors",
-    "finite",
-    "finite_least",
-    "frame_and_units",
-    "has_unmeasured",
-    "marked",
-    "mean_spread",
-    "measured",
-    "not_measured",
-    "positive",
-    "put_errors",
-    "scaled",
-    "split_errors",
-    "split_uncertainties",
-    "stacked_errors",
-    "standard_deviations",
-    "units_of",
-    "unmeasured",
-    "with_more",
-    "with_units",
-]
+if TYPE_CHECKING:
+    from gaussguru._errors.names import *  # noqa: F403
+else:
 
-# Classes that users see, or that model files and pickles store, have the path of the public module.
-for _kind in (Asymmetric, Components, Limits, LowRank, Measured, Population):
-    _kind.__module__ = "gaussguru.errors"
+    def __getattr__(name: str) -> object:
+        return getattr(import_module("gaussguru._errors.names"), name)

@@ -14,7 +14,7 @@ from sklearn.utils import assert_all_finite, check_array
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from gaussguru._columns import column_roles
+from gaussguru._errors.conventions import column_roles
 from gaussguru._rows.rows import canonical, signed_weights
 from gaussguru._utils.blocks import MANY_VALUES
 from gaussguru._utils.checks import check_real, outside

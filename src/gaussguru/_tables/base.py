@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from gaussguru._columns import Cells
+from gaussguru._errors.columns import Cells
 from gaussguru._tables.contents import ByteStream, FileLimits, TableError, quoted, shortened
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gaussguru._columns import Columns
+from gaussguru._errors.columns import Columns
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 
-from gaussguru._columns.measured import LARGEST
 from gaussguru._errors import Population
+from gaussguru._errors.columns import LARGEST
 from gaussguru._guru.ball import AdversarialSVC, FeatureDropSVC, TotalSVC
 from gaussguru._guru.cross_validation import GuruClassifierCV
 from gaussguru._guru.kernel import KernelGuruClassifier

@@ -22,9 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gaussguru._columns import Bar, ColumnRoles, column_roles, may_stand_for_none, plain, stand_ins
-from gaussguru._columns.conventions import FUNCTION, LONGEST_NAME, NINETY_PERCENT
-from gaussguru._columns.measured import KINDS, REPLICATES
+from gaussguru._errors.columns import KINDS, REPLICATES, Bar, may_stand_for_none, stand_ins
+from gaussguru._errors.conventions import FUNCTION, LONGEST_NAME, NINETY_PERCENT, ColumnRoles, column_roles, plain
 from gaussguru._tables.base import COMMA, DECIMAL_COMMA, NUMBER, TableReader, numbers_of
 from gaussguru._tables.contents import TableError, quoted
 from gaussguru._tables.files import Libsvm

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gaussguru._columns.measured import MISSING, MISSING_ERROR
+from gaussguru._errors.columns import MISSING, MISSING_ERROR
 from gaussguru._tables.base import TableReader
 from gaussguru._tables.contents import FileLimits, TableError
 from gaussguru._tables.files import FORMATS, open_table

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gaussguru._columns import Bar, Cells, Columns, column_roles
+from gaussguru._errors.columns import Bar, Cells, Columns
+from gaussguru._errors.conventions import column_roles
 from gaussguru._utils.linalg import Array
 from gaussguru._utils.types import MixedArray
 from gaussguru.sources.base import Fields

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gaussguru._utils.types import MixedArray
 
 if TYPE_CHECKING:
-    from gaussguru._errors import Limits
+    from gaussguru._errors.given import Limits
     from gaussguru._utils.linalg import Array
 
 
@@ -307,7 +307,7 @@ class Columns:
         first : int, default=0
             The number of the first row.
         """
-        from gaussguru._errors import Asymmetric, Limits  # noqa: PLC0415  scikit-learn comes with it
+        from gaussguru._errors.given import Asymmetric, Limits  # noqa: PLC0415  scikit-learn comes with it
 
         values, lower, errors, limits = self.sides(numbers, texts, cells, first)
         if errors is None or lower is None:

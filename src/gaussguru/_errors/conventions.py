@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from gaussguru._columns.measured import Bar, Columns
+from gaussguru._errors.columns import Bar, Columns
 
 # Factor from half the width of a 90 % interval to the standard deviation of a Gaussian.
 NINETY_PERCENT = 1 / 1.6448536269514722
