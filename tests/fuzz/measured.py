@@ -120,8 +120,6 @@ def valid(problem: Problem) -> Problem:
         change.update(errors="per value")
     if problem.promise in ("zero weights", "integer weights"):
         change.update(weights="none")
-        if problem.errors in unmeasured and problem.estimator in ("guru", "population"):
-            change.update(errors="per value")  # EM stops early, and where depends on the number of rows
     return replace(problem, **change)
 
 

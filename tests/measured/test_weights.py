@@ -2,11 +2,17 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 
-from gaussguru import ErrorBarClassifier, GuruClassifier, PopulationClassifier
+from gaussguru import (
+    ErrorBarClassifier,
+    GuruClassifier,
+    KernelGuruClassifier,
+    PopulationClassifier,
+)
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import Limits, LowRank
 from gaussguru.population import Deconvolve
@@ -120,8 +126,42 @@ def test_weights_are_repetitions_where_folds_are_the_same():
     two = ErrorBarClassifier(cv=repeated, **options).fit(X[often], y[often], X_err=err[often])
     np.testing.assert_allclose(one.cv_scores_["log_loss"], two.cv_scores_["log_loss"], rtol=1e-3)
     seen = X[often], err[often]
-    # EM ends by the gain of a sample, of which there are more in one of them.
-    np.testing.assert_allclose(one.predict_proba(*seen), two.predict_proba(*seen), atol=0.01)
+    np.testing.assert_allclose(one.predict_proba(*seen), two.predict_proba(*seen), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Deconvolve(), Deconvolve(rank=1), Deconvolve(scale_errors=True), PopulationClassifier(1), GuruClassifier(0.3),
+        KernelGuruClassifier(0.3, gamma=0.5),
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_em_ends_where_samples_that_occur_more_often_end_it(model, seed):
+    """With gaps, which the populations of all these classifiers fill."""
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(size=(80, 3)) @ rng.normal(size=(3, 3))
+    err, y = rng.uniform(0.1, 1.5, size=truth.shape), (truth[:, 0] > 0).astype(int)
+    X = truth + err * rng.normal(size=truth.shape)
+    err[rng.random(err.shape) < 0.15] = np.inf
+    weights = 1.0 + rng.integers(0, 4, len(y))
+    often = np.repeat(np.arange(len(y)), weights.astype(int))
+    one = clone(model).fit(X, y, sample_weight=weights, X_err=err)
+    two = clone(model).fit(X[often], y[often], X_err=err[often])
+    if isinstance(model, Deconvolve):
+        assert one.n_iter_ == two.n_iter_
+        np.testing.assert_allclose(one.covariances_, two.covariances_, rtol=1e-8, atol=1e-9)
+    else:
+        np.testing.assert_allclose(one.predict_proba(X, err), two.predict_proba(X, err), atol=1e-6)
+
+
+def test_relative_weights_do_not_end_em_early():
+    X, err, _, weights = samples()
+    weights += 1.0
+    one, other = (Deconvolve().fit(X, X_err=err, sample_weight=w) for w in (weights, weights / weights.sum()))
+    assert other.n_iter_ > 2
+    np.testing.assert_allclose(one.covariances_, other.covariances_, rtol=0.01)
 
 
 def test_errors_of_other_samples_are_refused():

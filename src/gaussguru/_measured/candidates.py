@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import sklearn
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from gaussguru._errors import check_products, split_errors
@@ -245,7 +246,7 @@ def _refitted(population: Deconvolve, table: LabelledMeasurements, rows: Index) 
         return population
     weights = None if table.weights is None else table.weights[rows]
     try:
-        return population.refit_population(*table.measured(rows), weights)
+        return clone(population)._fit(*table.measured(rows), weights, population._state)
     except ValueError:
         return population
 

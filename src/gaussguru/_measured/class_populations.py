@@ -128,15 +128,13 @@ class PopulationClassifier(ByProbability, Classifier):
         self.class_count_ = np.bincount(labels, plain, len(self.classes_)).astype(np.float64)
         number = 1 if self.n_components == "auto" and self.rank_ else self.n_components
         model = Deconvolve(number, rank=self.rank_, random_state=seed_of(self.random_state), n_jobs=self.n_jobs)
-        model.tol *= len(X) / self.class_count_.sum()  # EM ends by the number of rows, and weights are numbers of rows
         weights = np.ones(len(X)) if plain is None else plain
         self.populations_ = []
         for c, count in enumerate(self.class_count_):
             others = weights * (1.0 / (self.class_count_.sum() - count))  # of total weight 1
-            population = clone(model).set_params(ridge=1.0 / count)
-            self.populations_.append(
-                population.fit(X, X_err=X_err, sample_weight=np.where(labels == c, weights, others))
-            )
+            tol = model.tol * max(len(X), count + 1) / self.class_count_.sum()  # all classes to the same accuracy
+            population = clone(model).set_params(ridge=1.0 / count, tol=tol)
+            self.populations_.append(population._fit(X, X_err, np.where(labels == c, weights, others)))
         return self
 
     @by_parts

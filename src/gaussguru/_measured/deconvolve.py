@@ -28,7 +28,7 @@ from gaussguru._populations.streamed_readings import is_flat, lengths, noise_ran
 from gaussguru._rows.rows import BlockMap
 from gaussguru._rows.streams import Part, in_partition
 from gaussguru._rows.threads import block_map
-from gaussguru._rows.validation import check_weights, warn_of_error_columns
+from gaussguru._rows.validation import check_weights, warn_of_error_columns, warn_of_values_beyond_others
 from gaussguru._utils.checks import (
     ParameterError,
     check_count,
@@ -218,7 +218,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         source = as_source(X)
         if source is not None:
             return self._or_unchanged(self._fit_source, source, Fields(y, sample_weight, X_err))
-        return self._or_unchanged(self._fit, X, X_err, sample_weight)
+        return self._or_unchanged(self._fit, X, X_err, sample_weight, None, True)
 
     def fit_transform(self, X: object, y: object = None, X_err: object = None, sample_weight: object = None) -> Any:
         """Fit the population, and return the posteriors of the true values.
@@ -351,11 +351,10 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         Deconvolve
         """
         check_is_fitted(self)
-        other: Deconvolve = clone(self)
-        start, source = EmState(self.population_, self.error_scale_), as_source(X)
+        source = as_source(X)
         if source is not None:
-            return other._fit_source(source, Fields(None, sample_weight, X_err), start)
-        return other._fit(X, X_err, sample_weight, start)
+            return clone(self)._fit_source(source, Fields(None, sample_weight, X_err), self._state)
+        return clone(self)._fit(X, X_err, sample_weight, self._state, True)
 
     def reliability(
         self, X: Any, X_err: Any = None, direction: Any = None, *, sample_weight: Any = None, y: Any = None
@@ -450,6 +449,11 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         check_jobs("n_jobs", self.n_jobs)
         check_verbose("verbose", self.verbose)
 
+    @property
+    def _state(self) -> EmState:
+        """The population, from which EM for other samples starts."""
+        return EmState(self.population_, self.error_scale_)
+
     def _generator(self) -> np.random.Generator:
         return np.random.default_rng(seed_of(self.random_state))
 
@@ -475,9 +479,11 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         table, array, X_err = self._checked(X, X_err, reset=False)
         return table, read(array, X_err).scaled(self.error_scale_)
 
-    def _fit(self, X: object, X_err: object, sample_weight: object, start: EmState | None = None) -> Self:
+    def _fit(
+        self, X: object, X_err: object, sample_weight: object, start: EmState | None = None, warns: bool = False
+    ) -> Self:
         self._check_parameters()
-        search = self._search(X, X_err, sample_weight)
+        search = self._search(X, X_err, sample_weight, warns=warns)
         with self._threads(search.rows) as mapped:
             fit = search.run(start, mapped)
         return self._keep(fit, search, search.known, search.spreads, search.gaps, search.passes)
@@ -497,17 +503,20 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
                 sample, features = read_sample(parts, search.limits, search.means, search.units)
                 spreads, gaps, known = features.lengths, features.gaps, features.known
                 em = replace(search.em, units=spreads, free_kappa=features.varying if self.scale_errors else None)
-                with stage(self, f"EM of all {len(sample)} samples"):
+                with stage(self, f"EM of all {sample.n_rows} samples"):
                     fit = em.run(sample, fit.state)
                 passes += 1.0 + fit.n_iter
         note_features(self, self.n_features_in_, source.feature_names(fields))
         return self._keep(fit, search, known, spreads, gaps, passes)
 
-    def _search(self, X: object, X_err: object, sample_weight: object) -> "_Search":
-        """Return the search for the population of samples in memory."""
+    def _search(self, X: object, X_err: object, sample_weight: object, *, warns: bool = False) -> "_Search":
+        """Return the search for the population of samples in memory; ``warns``: of values beyond all others."""
         _, array, X_err = self._checked(X, X_err, reset=True)
         rows = read(array, X_err)
         weight = check_weights(sample_weight, len(rows))
+        if warns:
+            used = rows.is_known if weight is None else rows.is_known & (weight > 0)[:, np.newaxis]
+            warn_of_values_beyond_others(array, used)
         if weight is not None and not weight.all():
             rows, weight = rows[weight > 0], weight[weight > 0]
         return _Search(self, _informative(rows, weight), weight)
@@ -698,7 +707,7 @@ class _Search:
                 gain = new - logs
                 mean = np.average(gain, weights=held_weight)
                 error = np.sqrt(np.average(np.square(gain - mean), weights=held_weight) / len(gain))
-                if mean <= max(error, self.em.resolution(fit.state.mixture, n)):
+                if mean <= max(error, self.em.resolution(fit.state.mixture, Sample(rows, weight))):
                     break
             best, logs = K, new
         return max(best, 1)

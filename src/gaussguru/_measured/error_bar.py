@@ -309,7 +309,7 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         )
         with stage(self, "population"):
             if whole is None:
-                population.fit(X, X_err=X_err, sample_weight=weights)
+                population._fit(X, X_err, weights)
             else:
                 population.fit(whole[0], whole[1].y, whole[1].X_err, whole[1].weight)
                 population.__dict__.pop("feature_names_in_", None)  # it is given arrays from now on

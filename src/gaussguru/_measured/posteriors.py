@@ -42,8 +42,7 @@ def checked_measurements(estimator: Any, X: Any, X_err: Any, *, reset: bool) -> 
             "X_err as well; X_err=0 if all other values are exact"
         )
     if reset:
-        gaps = unmeasured(X_err, values.shape)
-        warn_of_values_beyond_others(np.where(gaps, np.nan, values) if gaps.any() else values)
+        warn_of_values_beyond_others(values, ~unmeasured(X_err, values.shape))
     return values, X_err
 
 

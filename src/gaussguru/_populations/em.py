@@ -44,13 +44,15 @@ class Fit:
 
 
 class Evidence(Protocol):
-    """Samples for EM: their number, total weight, and sums over all of them."""
+    """Samples for EM: their total weight, and sums over all of them."""
 
     @property
     def total(self) -> float:
         """The total weight."""
 
-    def __len__(self) -> int: ...
+    @property
+    def size(self) -> float:
+        """The number of samples: the total weight, or the number of rows if weights are below 1 on average."""
 
     def sums(self, state: EmState, *, with_noise: bool) -> Any:
         """Return the sums of an iteration at a point; one pass over the samples."""
@@ -64,13 +66,15 @@ class Sample:
     weight: Array | None
     map: BlockMap = map
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
     @property
     def total(self) -> float:
         """The total weight."""
         return float(len(self.rows)) if self.weight is None else float(self.weight.sum())
+
+    @property
+    def size(self) -> float:
+        """The number of samples."""
+        return max(self.total, len(self.rows))
 
     def sums(self, state: EmState, *, with_noise: bool) -> Any:
         """Return the sums over blocks of rows, in order, so that the result does not depend on threads."""
@@ -105,7 +109,7 @@ class Em:
     def run(self, sample: Evidence, start: EmState) -> Fit:
         """Return the best point, from a start."""
         total, start = sample.total, self._allowed(start)
-        tol = self.resolution(start.mixture, len(sample))
+        tol = self.resolution(start.mixture, sample)
 
         def step(state: EmState) -> tuple[float, float, EmState]:
             sums = sample.sums(state, with_noise=self.free_kappa is not None)
@@ -141,11 +145,11 @@ class Em:
             converged = slow >= 2
         return Fit(state, value, likelihood, history, n_iter, converged, drop)
 
-    def resolution(self, mixture: Mixture, n_samples: int) -> float:
-        """Return the accuracy of the mean log-likelihood of a mixture of ``n_samples`` samples."""
+    def resolution(self, mixture: Mixture, sample: Evidence) -> float:
+        """Return the accuracy of the mean log-likelihood of a mixture."""
         K, d = mixture.means.shape
         each = d + (d * (d + 1) // 2 if self.rank is None else d * (self.rank + 1))
-        return float(self.tol * (K * (each + 1) - 1) / n_samples)
+        return float(self.tol * (K * (each + 1) - 1) / sample.size)
 
     def _penalty(self, mixture: Mixture) -> float:
         squares = np.square(self.units)
@@ -372,7 +376,7 @@ def _pairs(rows: Readings, weight: Array | None, marginal: Population) -> Array:
         diagonal(C)[:] -= s @ np.broadcast_to(rows.noise, rows.shape) / counts
     else:
         C -= rows.total_noise(s) / totals
-    n, d = rows.shape
+    d, n = rows.n_features, Sample(rows, weight).size
     shrinkage = d / (d + n) if rows.known is None else min(0.5, math.sqrt(d / n))
     variances = np.diag(C).copy()
     C *= 1.0 - shrinkage

@@ -28,8 +28,10 @@ class StreamedSample:
     n_rows: int
     total: float
 
-    def __len__(self) -> int:
-        return self.n_rows
+    @property
+    def size(self) -> float:
+        """The number of samples."""
+        return max(self.total, self.n_rows)
 
     def sums(self, state: EmState, *, with_noise: bool) -> Any:
         """Return the sums over all parts, in their order."""

@@ -84,9 +84,9 @@ def value_beyond_others(X: Array) -> tuple[int, int, float] | None:
     return None
 
 
-def warn_of_values_beyond_others(X: Array) -> None:
-    """Warn of a value beside which the others of its feature are lost."""
-    if (lost := value_beyond_others(X)) is not None:
+def warn_of_values_beyond_others(X: Array, known: NDArray[np.bool_]) -> None:
+    """Warn of a value beside which the others of its feature are lost; ``known`` is a mask of the values to look at."""
+    if (lost := value_beyond_others(X if known.all() else np.where(known, X, np.nan))) is not None:
         i, j, spread = lost
         warnings.warn(
             f"X has {X[i, j]:g} in row {i} of feature {j}, beside which the other values, with a spread of "
