@@ -156,6 +156,25 @@ def test_em_ends_where_samples_that_occur_more_often_end_it(model, seed):
         np.testing.assert_allclose(one.predict_proba(X, err), two.predict_proba(X, err), atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        PopulationClassifier(1), ErrorBarClassifier(model="linear", cv=2), ErrorBarClassifier(model="population", cv=2),
+        CalibratedWithErrorsCV(GuruClassifier(0.3), cv=2),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_weights_below_one_are_relative(model):
+    """Those that add up to 1 are not a single sample, of which classes would not be known."""
+    X, err, y, weights = samples()
+    weights[weights > 0] /= weights[weights > 0].mean()
+    one = clone(model).fit(X, y, weights, X_err=err).predict_proba(X, err)
+    for factor in (0.1, 1 / weights.sum(), 1e-50):
+        other = clone(model).fit(X, y, factor * weights, X_err=err).predict_proba(X, err)
+        np.testing.assert_allclose(other, one, atol=1e-6)
+    assert np.abs(one[weights > 0] - 0.5).max() > 0.3
+
+
 def test_relative_weights_do_not_end_em_early():
     X, err, _, weights = samples()
     weights += 1.0

@@ -292,7 +292,7 @@ class CalibratedWithErrorsCV(CalibratedScores, MetaEstimatorMixin, BaseEstimator
         sample_weight : array-like of shape (n_samples,) or float, default=None
             Weights of the samples: weight 2 is a sample that occurs twice, in one fold, and weight 0 one that is in
             none. They count in the likelihood, and in the fit of the estimator if it takes them (in all steps of a
-            pipeline that do).
+            pipeline that do). Those below 1 on average are relative in the likelihood.
         X_err : error bars of X, default=None
             An estimator that accepts error bars gets X and ``X_err`` together, as :class:`gaussguru.Measured`.
         groups : array-like of shape (n_samples,), default=None

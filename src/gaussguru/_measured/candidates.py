@@ -10,7 +10,7 @@ import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import sklearn
@@ -244,9 +244,9 @@ def _refitted(population: Deconvolve, table: LabelledMeasurements, rows: Index) 
     """Return the population of rows; that of all if some feature was measured in none of them."""
     if table.X_err is None:
         return population
-    weights = None if table.weights is None else table.weights[rows]
+    weights, other = None if table.weights is None else table.weights[rows], clone(population)
     try:
-        return clone(population)._fit(*table.measured(rows), weights, population._state)
+        return cast(Deconvolve, other._fit(*table.measured(rows), weights, population._state))
     except ValueError:
         return population
 

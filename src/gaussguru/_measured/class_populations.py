@@ -108,7 +108,7 @@ class PopulationClassifier(ByProbability, Classifier):
             Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,) or float, default=None
             Weights of the samples: weight 0 leaves a sample out, weight 2 is a sample that occurs twice. (For
-            ``n_components="auto"`` it is one held-out sample.)
+            ``n_components="auto"`` it is one held-out sample.) Those below 1 on average are relative.
         X_err : error bars of X in any form, default=None
             As in :meth:`ErrorBarClassifier.fit`. None: all values are exact.
 

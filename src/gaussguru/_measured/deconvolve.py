@@ -209,7 +209,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
             Infinity means "not measured", 0 means exact. None: all values are exact.
         sample_weight : array-like of shape (n_samples,), default=None
             Weight 0 leaves a sample out, weight 2 is a sample that occurs twice. (For ``n_components="auto"`` it is one
-            held-out sample.)
+            held-out sample.) Weights below 1 on average are relative.
 
         Returns
         -------
@@ -351,10 +351,11 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         Deconvolve
         """
         check_is_fitted(self)
+        other: Deconvolve = clone(self)
         source = as_source(X)
         if source is not None:
-            return clone(self)._fit_source(source, Fields(None, sample_weight, X_err), self._state)
-        return clone(self)._fit(X, X_err, sample_weight, self._state, True)
+            return other._fit_source(source, Fields(None, sample_weight, X_err), self._state)
+        return other._fit(X, X_err, sample_weight, self._state, True)
 
     def reliability(
         self, X: Any, X_err: Any = None, direction: Any = None, *, sample_weight: Any = None, y: Any = None

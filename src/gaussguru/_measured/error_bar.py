@@ -271,6 +271,7 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
             of weight 2 is in one fold, and two equal samples may be in two, unless they are one group: so the
             choices by held-out samples may differ. Trees and kernels of a pool count rows in bins, leaves and
             landmarks, and every row has a copy of its own: there, weight 2 and two samples are nearly the same.
+            Weights below 1 on average are relative.
         X_err : array-like of shape (n_samples,), (n_samples, n_features) or (n_samples, n_features, n_features), \
                 sparse matrix, gaussguru.errors.LowRank, Limits or Asymmetric, or float, default=None
             Error bars in the units of X: standard deviations, or covariances (3-D). Infinity means "not measured", 0

@@ -20,6 +20,7 @@ from gaussguru._guru.probabilities import (
     joined_roots,
     rooted_probabilities,
 )
+from gaussguru._rows.validation import counted
 from gaussguru._utils.linalg import Array, Index, log_sum
 
 # Below this an orthant probability is rounding error; a one-dimensional quadrature gives its size.
@@ -240,6 +241,7 @@ def fit_calibration(
     if not used.all():
         margins = margins.take(used)
         labels, weights = labels[used], weights[used]
+    weights = counted(weights)
     totals = np.bincount(labels, weights)[labels]
     targets = (totals + 1.0) / (totals + 2.0)  # Platt's, for the class of every sample
     centre = margins.centre

@@ -12,6 +12,7 @@ from gaussguru._rows.validation import (
     Samples,
     check_samples,
     check_weights,
+    counted,
     warn_of_error_columns,
     warn_of_values_beyond_others,
 )
@@ -55,12 +56,13 @@ def labelled_rows(
     """
     n, weights = len(X), check_weights(sample_weight, len(X))
     all_rows = check_samples(np.zeros((n, 1)), y, weights, class_weight)
-    if weights is None or weights.all():
-        return X, X_err, weights, all_rows, all_rows
-    rows = np.flatnonzero(weights)
-    weights = None if np.all(weights[rows] == 1) else weights[rows]  # as if the others did not exist
-    labels = all_rows.classes[all_rows.labels.astype(np.intp)]
-    kept = check_samples(np.zeros((len(rows), 1)), labels[rows], weights, class_weight)
+    if weights is None:
+        return X, X_err, None, all_rows, all_rows
+    rows = slice(None) if weights.all() else np.flatnonzero(weights)
+    weights = counted(weights[rows])
+    weights = None if np.all(weights == 1) else weights  # as if the others did not exist
+    labels = all_rows.classes[all_rows.labels.astype(np.intp)[rows]]
+    kept = check_samples(np.zeros((len(labels), 1)), labels, weights, class_weight)
     return X[rows], None if X_err is None else take_rows(X_err, rows), weights, kept, all_rows
 
 

@@ -277,6 +277,11 @@ def check_weights(sample_weight: object, n_samples: int) -> Array | None:
     return np.asarray(weight)
 
 
+def counted(weights: Array) -> Array:
+    """Return positive weights as numbers of samples: those below 1 on average are relative, and become 1 on average."""
+    return weights * max(1.0, len(weights) / float(weights.sum()))
+
+
 def rows_of_each(values: Any, rows: Index, n_samples: int) -> Any:
     """Return rows of anything that has one for each of n samples; everything else as it is."""
     length = values.shape[0] if sp.issparse(values) else len(values) if hasattr(values, "__len__") else -1
