@@ -10,6 +10,7 @@ import inspect
 import pickle
 import re
 import warnings
+from contextlib import nullcontext
 from functools import cache
 
 import numpy as np
@@ -559,14 +560,20 @@ def test_searches_and_pipelines_are_given_metadata(name):
 @pytest.mark.parametrize(
     "name", [*(name for name in ESTIMATORS if name in vars(gaussguru)), "Deconvolve", "WithErrors"]
 )
-def test_error_columns_among_the_features_are_noticed(name):
+def test_error_columns_among_the_features_are_refused(name):
     table = pd.DataFrame({"x": X[:, 0], "x_err": X_ERR[:, 0], "z": X[:, 1], "z_error": X_ERR[:, 1], "terrace": X[:, 1]})
     estimator = clone(ESTIMATORS[name])
-    with pytest.warns(UserWarning, match=r"named as the errors of others, \['x_err', 'z_error'\].*errors_from_frame"):
+    with pytest.raises(ValueError, match=r"named as the errors of others, \['x_err', 'z_error'\].*errors_from_frame"):
         estimator.fit(table, Y)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        clone(estimator).fit(table[["x", "z", "terrace"]], Y)
+    clone(estimator).fit(table[["x", "z", "terrace"]], Y)
+    clone(estimator).fit(table.to_numpy(), Y)  # as the message says
+
+
+@pytest.mark.parametrize("name", [*(name for name in ESTIMATORS if name in vars(gaussguru)), "Deconvolve"])
+def test_text_among_the_features_is_refused_by_the_name_of_its_column(name):
+    table = pd.DataFrame({"x": X[:, 0], "kind of rock": np.where(Y[0] == Y, "basalt", "chalk")})
+    with pytest.raises(ValueError, match=r"X must hold numbers; column 'kind of rock' has '(basalt|chalk)'.*encode it"):
+        clone(ESTIMATORS[name]).fit(table, Y)
 
 
 @pytest.mark.parametrize(
@@ -585,13 +592,11 @@ def test_error_columns_among_the_features_are_noticed(name):
         (["e_x", "y", "terror"], []),
     ],
 )
-def test_features_that_are_named_as_errors_by_any_archive_are_noticed(columns, errors):
+def test_features_that_are_named_as_errors_by_any_archive_are_refused(columns, errors):
     table = pd.DataFrame(np.random.default_rng(0).standard_normal((40, len(columns))), columns=columns)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    words = re.escape(f"named as the errors of others, {errors!r}: X, X_err =")
+    with pytest.raises(ValueError, match=words) if errors else nullcontext():
         gaussguru.GuruClassifier(1.0).fit(table, Y)
-    expected = [f"X has columns that are named as the errors of others, {errors!r}, and"] if errors else []
-    assert [str(warning.message).partition(" are features now")[0] for warning in caught] == expected
 
 
 def test_errors_of_frames_and_arrays_are_the_same_to_the_bit():

@@ -495,3 +495,13 @@ def test_errors_of_frames_of_dask_are_found_by_name(model):
             np.testing.assert_allclose(again, found.predict_proba(frame, X_err=table), atol=1e-12)
         with pytest.raises(ValueError, match=r"X_err must have the columns of X, \['a', 'b', 'c'\]; got \['a_err'"):
             model().fit(parts, labels, X_err=bars.rename(columns={name: f"{name}_err" for name in "abc"}))
+
+
+@pytest.mark.parametrize("estimator", [GuruClassifier(0.1), ErrorBarClassifier(model="linear")])
+def test_error_columns_of_a_table_are_refused_as_features(tmp_path, estimator):
+    path = tmp_path / "t.parquet"
+    rng = np.random.default_rng(0)
+    pd.DataFrame({"x": rng.normal(size=60), "x_err": 0.1, "kind": np.arange(60) % 2}).to_parquet(path)
+    with pytest.raises(ValueError, match=r"named as the errors of others, \['x_err'\]: X_err must name them"):
+        clone(estimator).fit(Table(str(path)), "kind")
+    assert clone(estimator).fit(Table(str(path), columns=["x"]), "kind").n_features_in_ == 1

@@ -244,6 +244,40 @@ def test_margins_of_the_vulnerability_index_are_those_of_its_estimates():
     assert not roles.doubtful
 
 
+def test_flags_of_the_vulnerability_index_are_no_features():
+    shares = ["EP_POV150", "EPL_UNEMP", "SPL_THEME1", "SPL_THEMES"]
+    flags = ["F_POV150", "F_UNEMP", "F_THEME1", "F_TOTAL"]
+    roles = column_roles([*shares, *flags, "F_SCORE"])
+    assert roles.ignored == {
+        flag: f"flag or note of {share!r}" for flag, share in zip(flags, shares, strict=True)
+    }  # fmt: skip
+    assert not roles.doubtful
+
+
+@pytest.mark.parametrize(
+    ("names", "positions"),
+    [
+        ("glon glat flux", "glon glat"),
+        ("_Glon _Glat flux", "_Glon _Glat"),
+        ("elon elat sy_vmag", "elon elat"),
+        ("ecl_lon ecl_lat gal_l2 gal_b2 flux", "ecl_lon ecl_lat gal_l2 gal_b2"),
+        ("RAJ2000 DEJ2000 GLON GLAT flux", "RAJ2000 DEJ2000 GLON GLAT"),
+        ("ra dec l b u", "ra dec l b"),
+        ("L a b", ""),  # a colour
+        ("l b flux", ""),
+        ("glon flux", ""),
+    ],
+)
+def test_pairs_of_coordinates_are_positions(names, positions):
+    assert column_roles(names.split()).ignored == dict.fromkeys(positions.split(), "position")
+
+
+def test_numbers_of_notes_are_no_features_and_numbers_of_planets_are():
+    names = ["pl_orbper", "pl_orbpererr1", "pl_orbpererr2", "pl_nnotes", "pl_ntranspec", "st_nspec", "sy_pnum"]
+    assert {*column_roles(names).ignored} == {"pl_nnotes", "pl_ntranspec", "st_nspec"}
+    assert not column_roles(["pl_nnotes", "st_nspec"]).ignored
+
+
 def test_numbers_of_sloan_are_identifiers_beside_its_objects_without_errors():
     sloan = ["run", "rerun", "camcol", "field", "plate", "mjd", "fiberid"]
     for also in (["objid"], ["SpecObjID"], ["Z", "Z_ERR", "ZWARNING"]):

@@ -42,7 +42,12 @@ CONVENTIONS: dict[str, tuple[Rule, ...]] = {
         Rule(r"(.+?)_?err2", r"\1", "lower"),
         Rule(r"(.+?)lim", r"\1", "limit+"),
         Rule(r"(.+?)(?:symerr|_reflink|_refname|_solnid)|((?:pl|st|sy)_\w+?)(?:n|str)", r"\1\2", "flag"),
-        Rule(r"disc_\w+|soltype|default_flag|pl_bmassprov|koi_tce_\w+|koi_disp_prov|koi_\w+_date", "", "identifier"),
+        Rule(
+            r"disc_\w+|soltype|default_flag|pl_bmassprov|koi_tce_\w+|koi_disp_prov|koi_\w+_date"
+            r"|(?:pl|st)_n(?:notes|transpec|espec|dispec|spec|phot|rvc)",  # numbers of notes, spectra, light curves
+            "",
+            "identifier",
+        ),
     ),
     "VizieR": (
         Rule(r"E_(.+)", r"\1", "upper"),
@@ -79,6 +84,10 @@ CONVENTIONS: dict[str, tuple[Rule, ...]] = {
         Rule(r"([a-z]+\d+\w*_\d+p?)m", r"\1e", "margin"),
         Rule(r"([a-z]+\d+\w*_\d+p?)(?:ea|ma)", r"\1e", "flag"),
         Rule(r"margin_of_error(!!.+)", r"estimate\1", "margin"),
+        # Flags of the CDC's index of vulnerability, of shares that it ranks.
+        *(Rule(r"f_(.+)", shares, "flag") for shares in (r"epl_\1", r"ep_\1")),
+        Rule(r"f_(theme\d+)", r"spl_\1", "flag"),
+        Rule(r"f_total", r"spl_themes", "flag"),
         Rule(r"us|region|division|state|county|county_subdivision|place|tract|block_group|st|stcnty", "", "identifier"),
     ),
     "errors by name": (
@@ -142,10 +151,19 @@ _MAYBE_IDENTIFIER = re.compile(
 )
 # Results of the vetting of an archive, from which its dispositions are made.
 _VETTING = re.compile(r"koi_(?:pdisposition|score|fpflag_\w+)")
-_POSITION = (
-    re.compile(r"_?ra(?:j2000|j|_?deg|_?icrs|_?str|_?j2000|_?epoch2000|hms)?|right_ascension|rajd"),
-    re.compile(r"_?de?c?(?:j2000|j|_?deg|_?icrs|_?str|_?j2000|_?epoch2000|dms)|_?(?:de|decl?)|declination|decjd"),
-)
+# Pairs of coordinates on the sky; l and b beside others only.
+_POSITIONS = [
+    (re.compile(one), re.compile(other))
+    for one, other in (
+        (
+            r"_?ra(?:j2000|j|_?deg|_?icrs|_?str|_?j2000|_?epoch2000|hms)?|right_ascension|rajd",
+            r"_?de?c?(?:j2000|j|_?deg|_?icrs|_?str|_?j2000|_?epoch2000|dms)|_?(?:de|decl?)|declination|decjd",
+        ),
+        (r"_?(?:g(?:al)?_?lon|gal_?l2?)", r"_?(?:g(?:al)?_?lat|gal_?b2?)"),
+        (r"_?e(?:cl)?_?lon", r"_?e(?:cl)?_?lat"),
+        (r"l(?:ii)?", r"b(?:ii)?"),
+    )
+]
 _LOOKS = {
     "errors": re.compile(
         rf"(?:.*_)?{_ERROR}(?:\d|_.*)?|.+(?:err|error)(?:\d|_.*)?|.+_ivar(?:_.*)?|e_.+|.*_moe|.*±.*"
@@ -339,6 +357,13 @@ def column_roles(
     return roles
 
 
+def named_as_errors(columns: Iterable[str]) -> list[str]:
+    """Return the columns that are named as the errors of others."""
+    roles = column_roles(columns)
+    errors = {column for bar in roles.errors.values() for column in bar.columns}
+    return sorted(errors | {column for column in roles.used if "err" in column.lower()})
+
+
 def _of(column: str) -> str:
     """Return the feature that a column of errors would belong to, in words."""
     name = re.sub(rf"(?i)_?{_ERROR}[12]?$|^(?:e|l|{_ERROR})_|_?(?:lim|limit|moe|ivar|corr|flag|flags)$", "", column)
@@ -426,9 +451,10 @@ def _add_ignored(
     """Add identifiers and positions, by their names; ``sources`` are the conventions of the table."""
     taken = fixed | roles.not_values
     columns = [column for column in names.columns if column not in taken]
-    first, second = ([each for each in columns if pattern.fullmatch(names.plain[each])] for pattern in _POSITION)
-    if first and second:
-        roles.ignored.update(dict.fromkeys([*first, *second], "position"))
+    for pair in _POSITIONS:
+        first, second = ([each for each in columns if pattern.fullmatch(names.plain[each])] for pattern in pair)
+        if first and second and (pair is not _POSITIONS[-1] or "position" in roles.ignored.values()):
+            roles.ignored.update(dict.fromkeys([*first, *second], "position"))
     rules = (rule for source in sources for rule in CONVENTIONS.get(source, ()) if not rule.feature)
     administrative = re.compile("|".join([_IDENTIFIER.pattern, *(rule.pattern for rule in rules)]))
     for column in columns:

@@ -28,7 +28,7 @@ from gaussguru._populations.streamed_readings import is_flat, lengths, noise_ran
 from gaussguru._rows.rows import BlockMap
 from gaussguru._rows.streams import Part, in_partition
 from gaussguru._rows.threads import block_map
-from gaussguru._rows.validation import check_weights, warn_of_error_columns, warn_of_values_beyond_others
+from gaussguru._rows.validation import check_columns, check_weights, warn_of_values_beyond_others
 from gaussguru._utils.checks import (
     ParameterError,
     check_count,
@@ -470,7 +470,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
                 "are not zeros; use X.toarray()"
             )
         if reset:
-            warn_of_error_columns(X)
+            check_columns(X)
         array = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite=False, order="C")
         return X if is_frame(X) else array, array, X_err
 

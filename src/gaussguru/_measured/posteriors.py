@@ -10,10 +10,10 @@ from gaussguru._measured.deconvolve import Deconvolve
 from gaussguru._rows.streams import Part
 from gaussguru._rows.validation import (
     Samples,
+    check_columns,
     check_samples,
     check_weights,
     counted,
-    warn_of_error_columns,
     warn_of_values_beyond_others,
 )
 from gaussguru._utils.frames import take_rows
@@ -34,7 +34,7 @@ def checked_measurements(estimator: Any, X: Any, X_err: Any, *, reset: bool) -> 
     """Return measured values as an array, and their errors."""
     X, X_err = split_errors(X, X_err)
     if reset:
-        warn_of_error_columns(X)
+        check_columns(X)
     values: Array = validate_data(estimator, X, reset=reset, dtype=np.float64, order="C", ensure_all_finite=False)
     if X_err is None and not np.isfinite(values).all():
         value = "NaN" if np.isnan(values).any() else "infinity"

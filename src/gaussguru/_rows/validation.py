@@ -14,11 +14,11 @@ from sklearn.utils import assert_all_finite, check_array
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from gaussguru._errors.conventions import column_roles
+from gaussguru._errors.conventions import named_as_errors
 from gaussguru._rows.rows import canonical, signed_weights
 from gaussguru._utils.blocks import MANY_VALUES
 from gaussguru._utils.checks import check_real, outside
-from gaussguru._utils.frames import check_unmasked, column_names, take_rows, unmasked
+from gaussguru._utils.frames import check_unmasked, column_names, column_values, take_rows, text_columns, unmasked
 from gaussguru._utils.linalg import EPS, Array, Index
 from gaussguru._utils.types import MixedArray
 
@@ -50,19 +50,26 @@ class Samples(NamedTuple):
         return signed_weights(self.labels, self.weights)
 
 
-def warn_of_error_columns(X: object) -> None:
-    """Warn if columns of a DataFrame are named as the errors of others: they would be features."""
+def check_columns(X: object, *, categories: bool = False) -> None:
+    """Raise if a DataFrame for a fit has columns that are named as the errors of others, or (no categories) of text."""
     names = column_names(X)
     if names is None:
         return
-    roles = column_roles(names.tolist())
-    errors = {column for bar in roles.errors.values() for column in bar.columns}
-    if errors := errors | {column for column in roles.used if "err" in column.lower()}:
-        warnings.warn(
-            f"X has columns that are named as the errors of others, {sorted(errors)[:3]!r}, and are features now: "
-            "X, X_err = gaussguru.preprocessing.errors_from_frame(X) takes them apart",
-            stacklevel=outside(),
+    if errors := named_as_errors(names.tolist()):
+        raise ValueError(
+            f"X has columns that are named as the errors of others, {errors[:3]!r}: X, X_err = "
+            "gaussguru.preprocessing.errors_from_frame(X) takes them apart; to use them as features, give X.to_numpy() "
+            "or other names"
         )
+    for column in () if categories else text_columns(X):
+        values = column_values(X, int(column))
+        try:
+            values.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"X must hold numbers; column {str(names[column])!r} has {values[0]!r:.40}, ...: leave it out, or encode "
+                f"it, for errors beside it in gaussguru.preprocessing.WithErrors(ColumnTransformer(...)): {error}"
+            ) from None
 
 
 def value_beyond_others(X: Array) -> tuple[int, int, float] | None:
@@ -102,7 +109,7 @@ def check_features(X: Any, *, estimator: Any = None, reset: bool = False, lazy: 
             estimator.n_features_in_ = X.shape[1]
         return np.ascontiguousarray(X)
     if reset:
-        warn_of_error_columns(X)
+        check_columns(X)
     X = unmasked(X, "X")
     kind = getattr(getattr(X, "dtype", None), "kind", None)
     if kind == "c":

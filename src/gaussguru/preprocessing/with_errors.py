@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from gaussguru._errors import Limits, Measured, columns_of_errors, has_unmeasured, marked, split_errors, unmeasured
 from gaussguru._measured.affine import AffineMap, dense
 from gaussguru._populations.em import population_of
-from gaussguru._rows.validation import warn_of_error_columns
+from gaussguru._rows.validation import check_columns
 from gaussguru._utils.checks import check_choice
 from gaussguru._utils.frames import as_numbers, is_frame, like, numbers_beside_text, take_columns
 from gaussguru._utils.linalg import Index
@@ -217,7 +217,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         """Return X as an array, CSR matrix or DataFrame with the features of the fit."""
         X = X.tocsr() if sp.issparse(X) else X if is_frame(X) else check_array(X, **_ARRAY_OPTIONS)
         if reset:
-            warn_of_error_columns(X)
+            check_columns(X, categories=True)
         validate_data(self, X, reset=reset, skip_check_array=True)
         return X
 

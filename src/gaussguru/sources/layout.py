@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gaussguru._errors.columns import Bar, Cells, Columns
-from gaussguru._errors.conventions import column_roles
+from gaussguru._errors.conventions import column_roles, named_as_errors
 from gaussguru._utils.linalg import Array
 from gaussguru._utils.types import MixedArray
 from gaussguru.sources.base import Fields
@@ -93,6 +93,11 @@ def layout_of(columns: Sequence[str], fields: Fields, chosen: Sequence[str] | No
         found = _by_columns(errors, free, chosen)
     else:
         found = Columns(list(chosen or free), missing="error")
+        if errors is None and (named := named_as_errors(found.values)):
+            raise ValueError(
+                f"X has columns that are named as the errors of others, {named[:3]!r}: X_err must name them, as in "
+                'X_err="auto", or columns=[...] the features alone; to use them as features, rename them'
+            )
     if not found.values:
         raise ValueError(f"the table must have columns besides {sorted(others)!r}; it has {known!r}")
     return SourceLayout(found, y, weight)
