@@ -297,10 +297,11 @@ def test_a_pool_is_the_default_and_says_what_error_bars_are_worth(run, fails):
         gains = [
             scores[column][rows[name]] - scores[column][rows["pool"]] for column in ("log_loss", "log_loss_noisier")
         ]
+        errors = [scores[column][rows[name]] for column in ("standard_error", "standard_error_noisier")]
         assert min(gains) > 0
         (line,) = (line for line in err if words in line and " lower than " in line)
-        assert f"{gains[0]:.3f} lower" in line
-        assert f"with more noise {gains[1]:.3f} lower" in line
+        assert f"{gains[0]:.3f} ± {errors[0]:.3f} lower" in line
+        assert f"with more noise {gains[1]:.3f} ± {errors[1]:.3f} lower" in line
     assert any("With --use-error-sizes the log loss" in line for line in err)
     assert any("least reliable features" in line for line in err)
     assert not any("proven" in line or "likelihood" in line for line in err)

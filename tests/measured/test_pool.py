@@ -464,11 +464,29 @@ def test_held_out_log_losses_match_a_loop():
     assert scores["log_loss"][scores["member"] == "class frequencies"] == pytest.approx(entropy)
 
 
+def test_standard_errors_are_those_of_differences_between_rows():
+    """Of the pool of one member, whose probabilities have a power, from the class frequencies and from the member."""
+    X, _, y = ring(200, seed=3)
+    folds = [(np.arange(100), np.arange(100, 200)), (np.arange(100, 200), np.arange(100))]
+    clf = ErrorBarClassifier(model="population", cv=folds).fit(X, y)
+    held = np.concatenate([test for _, test in folds])
+    models = clf.members_["population"]
+    p = np.concatenate([model.predict_proba(X[test]) for model, (_, test) in zip(models, folds, strict=True)])
+    pooled = p ** clf.pool_.powers[0]
+    pooled /= pooled.sum(axis=1, keepdims=True)
+    frequencies = np.tile(np.bincount(y) / len(y), (200, 1))
+    logs = [np.log(each[np.arange(200), y[held]]) for each in (p, pooled, frequencies)]
+    expected = [(each - logs[1]).std() / np.sqrt(200) for each in logs]
+    assert clf.cv_scores_["member"].tolist() == ["population", "pool", "class frequencies"]
+    np.testing.assert_allclose(clf.cv_scores_["standard_error"], expected, rtol=1e-6)
+
+
 def test_rows_and_columns_of_scores(fitted):
     clf, X, err, y = fitted
     last = ["pool", "class frequencies"]
     every = ["boosting", "boosting, as measured", "trees", "rbf", "population", "linear"]
-    names = ("member", "weight", "log_loss", "weight_noisier", "log_loss_noisier")
+    names = ("member", "weight", "log_loss", "standard_error")
+    names += tuple(f"{name}_noisier" for name in names[1:])
     assert tuple(clf.cv_scores_) == names
     assert clf.cv_scores_["member"].tolist() == [*every, "errors ignored", "error sizes used", *last]
     for name in ("weight", "weight_noisier"):
@@ -483,7 +501,7 @@ def test_rows_and_columns_of_scores(fitted):
         found = ErrorBarClassifier(model=model, cv=FOLDS).fit(X, y, X_err=err).cv_scores_
         assert found["member"].tolist() == [*members, *last]
     exact = ErrorBarClassifier(**RBF).fit(X, y).cv_scores_
-    assert tuple(exact) == names[:3]
+    assert tuple(exact) == names[:4]
     sizes = ErrorBarClassifier(model="boosting", use_error_sizes=True, cv=[(np.arange(100), np.arange(100, 200))])
     found = sizes.fit(X, y, X_err=err).cv_scores_["member"].tolist()
     assert found == [*every[:2], "errors ignored", "error sizes not used", *last]

@@ -166,11 +166,12 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
     Attributes
     ----------
     cv_scores_ : dict of ndarrays
-        Of a pool: "member", "weight" (mean over the samples as measured), "log_loss", and with error bars
-        "weight_noisier" and "log_loss_noisier", of the same samples with more noise. Rows below the members: "errors
-        ignored" (boosting on the measured values alone), "error sizes used" or "error sizes not used" (boosting with
-        the other choice of ``use_error_sizes``), "pool", "class frequencies". Of ``model="linear"``: "method", "level"
-        (sigma or ridge penalty) and "log_loss" of every candidate.
+        Of a pool: "member", "weight" (mean over the samples as measured), "log_loss", its "standard_error" (of the
+        difference from the pool, or of "error sizes ..." from boosting), and with error bars the last three as
+        "..._noisier", of the same samples with more noise. Rows below the members: "errors ignored" (boosting on the
+        measured values alone), "error sizes used" or "error sizes not used" (boosting with the other choice of
+        ``use_error_sizes``), "pool", "class frequencies". Of ``model="linear"``: "method", "level" (sigma or ridge
+        penalty) and "log_loss" of every candidate.
     members_ : dict of lists
         The classifiers of a pool by name, one for each fold.
     weights_ : ndarray of shape (2, n_members)

@@ -611,16 +611,20 @@ def _scores(
     totals = np.bincount(first.labels, weights, pool.n_classes)
     frequencies = [np.tile(totals / totals.sum(), (len(samples), 1)) for samples in truth]
     rows = [*judged, ("pool", pooled), ("class frequencies", frequencies)]
-    losses = np.array([
-        [np.average(log_losses(p[s], truth[s].labels), weights=weights) for s in range(len(truth))] for _, p in rows
-    ])  # fmt: skip
+    # By set of samples, row of the table and sample. Boosting with other columns is compared with boosting.
+    by_sample = np.array([[log_losses(p[s], truth[s].labels) for _, p in rows] for s in range(len(truth))])
+    losses = np.average(by_sample, axis=2, weights=weights)
+    base = [0 if name.startswith("error sizes") else len(judged) for name, _ in rows]
+    gains = by_sample - by_sample[:, base] - (losses - losses[:, base])[:, :, np.newaxis]
+    errors = np.sqrt(np.square(gains) @ np.square(weights / weights.sum()))
     n_fitted = pool.weights.size + pool.powers.size - 2  # each set of weights adds up to 1
     warn_if_uninformed(log_losses(pooled[0], first.labels), first.labels, weights, pool.n_classes, n_fitted)
     no_weight = np.full(len(rows) - n_members, np.nan)
     return {
         "member": np.array([name for name, _ in rows]),
         "weight": np.concatenate([np.average(shares[0], axis=0, weights=weights), no_weight]),
-        "log_loss": losses[:, 0],
+        "log_loss": losses[0],
+        "standard_error": errors[0],
         **({"weight_noisier": np.concatenate([np.average(shares[1], axis=0, weights=weights), no_weight]),
-            "log_loss_noisier": losses[:, 1]} if len(truth) > 1 else {}),
+            "log_loss_noisier": losses[1], "standard_error_noisier": errors[1]} if len(truth) > 1 else {}),
     }  # fmt: skip

@@ -67,8 +67,8 @@ def check_columns(X: object, *, categories: bool = False) -> None:
             values.astype(np.float64)
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"X must hold numbers; column {str(names[column])!r} has {values[0]!r:.40}, ...: leave it out, or encode "
-                f"it, for errors beside it in gaussguru.preprocessing.WithErrors(ColumnTransformer(...)): {error}"
+                f"X must hold numbers; column {str(names[column])!r} has {values[0]!r:.40}, ...: leave out or encode "
+                f"it, beside errors in gaussguru.preprocessing.WithErrors(ColumnTransformer(...)): {error}"
             ) from None
 
 

@@ -393,8 +393,11 @@ def _pool(at: At, value: Value, features: Any) -> None:
 
 def _scores(at: At, value: Value) -> None:
     """Check the table of log losses of a pool, for reports."""
-    columns = ("weight", "log_loss", "weight_noisier", "log_loss_noisier")
-    if type(value) is not dict or not {"member", *columns[:2]} <= set(value) <= {"member", *columns}:
+    columns = ("member", "weight", "log_loss", "standard_error")
+    if type(value) is not dict or set(value) not in (
+        {*columns},
+        {*columns, *(f"{name}_noisier" for name in columns[1:])},
+    ):
         at.fail("is no table of log losses")
     names = value["member"]
     if type(names) is not np.ndarray or names.dtype.kind != "U" or not {"pool", "class frequencies"} <= set(names.flat):

@@ -66,22 +66,26 @@ def pool_in_words(scores: Mapping[str, Any], option: str = "use_error_sizes=True
     list of str
     """
     rows = {str(name): k for k, name in enumerate(scores["member"])}
-    losses = [name for name in ("log_loss", "log_loss_noisier") if name in scores]
+    kinds = [kind for kind in ("", "_noisier") if f"log_loss{kind}" in scores]
 
-    def gain_of(one: str, other: str, than: str) -> str:
-        """Return a clause: by how much the log loss of one row is lower than that of another."""
-        gains = [scores[name][rows[other]] - scores[name][rows[one]] for name in losses]
-        first, *more = [f"{abs(gain):.3f} {'higher' if gain < 0 else 'lower'}" for gain in gains]
+    def gain_of(one: str, other: str, than: str, row: str = "") -> str:
+        """Return a clause: by how much the log loss of one row is below that of another, and standard errors."""
+        gains = []
+        for kind in kinds:
+            gain = scores[f"log_loss{kind}"][rows[other]] - scores[f"log_loss{kind}"][rows[one]]
+            error = scores[f"standard_error{kind}"][rows[row or other]]
+            gains.append(f"{abs(gain):.3f} ± {error:.3f} {'higher' if gain < 0 else 'lower'}")
+        first, *more = gains
         return f"{first} than {than}" + "".join(f", and with more noise {text}" for text in more)
 
     boosting = str(scores["member"][0])
     frequencies = gain_of("pool", "class frequencies", "that of the class frequencies")
-    said = [f"The log loss of the pool is {frequencies}."]
+    said = [f"The log loss of the pool is {frequencies} (± one standard error)."]
     if "errors ignored" in rows:
         ignored = gain_of("pool", "errors ignored", "that of boosting that ignores the errors")
         said.append(f"It is {ignored}: this is what error bars and the other members are worth here.")
     if "error sizes used" in rows:
-        used = gain_of("error sizes used", boosting, "without")
+        used = gain_of("error sizes used", boosting, "without", "error sizes used")
         said.append(
             f"With {option} the log loss of boosting would be {used}. Such a model may fail where samples are selected "
             "or measured in another way."
@@ -92,6 +96,6 @@ def pool_in_words(scores: Mapping[str, Any], option: str = "use_error_sizes=True
             f"The sizes of the errors are features here: the log loss of boosting is {used}. The model may fail where "
             "samples are selected or measured in another way."
         )
-    if len(losses) > 1:
+    if len(kinds) > 1:
         said.append("More noise: samples have the errors of other samples, times a random factor, if these are larger.")
     return said
