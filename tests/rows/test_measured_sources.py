@@ -6,6 +6,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedGroupKFold
 
 from gaussguru import ErrorBarClassifier, GuruClassifier, GuruClassifierCV
 from gaussguru._measured import error_bar
@@ -195,8 +196,8 @@ def test_calibration(classes, tmp_path, monkeypatch):
     # One that does not read sources is fitted to rows in memory.
     peer = CalibratedWithErrorsCV(LogisticRegression(), cv=3).fit(Arrays(X, rows=400), y)
     assert peer.estimator_.coef_.shape[1] == X.shape[1]
-    with pytest.raises(ValueError, match="groups are for samples in memory"):
-        clone(base).fit(source, "kind", groups=y)
+    with pytest.raises(ValueError, match=r"groups must be an array with an entry for each of the \d+ samples of X"):
+        clone(base).fit(source, "kind", X_err="{x}_err", groups=y[1:])
 
 
 def of_method(families, method):
@@ -257,8 +258,8 @@ def test_a_pool_of_a_source(monkeypatch):
     # Members are fitted to 250 rows, which are few: folds are repeated three times.
     assert (len(one.members_["rbf"]), len(some.members_["rbf"])) == (2, 6)
     assert np.abs(some.predict_proba(X, errors) - one.predict_proba(X, errors)).mean() < 0.1
-    with pytest.raises(ValueError, match="groups are for samples in memory"):
-        ErrorBarClassifier(**settings).fit(Arrays(X), y, X_err=errors, groups=y)
+    with pytest.raises(ValueError, match=r"groups must be an array with an entry for each of the \d+ samples of X"):
+        ErrorBarClassifier(**settings).fit(Arrays(X), y, X_err=errors, groups="y")
 
 
 def test_sigma_is_chosen_on_some_and_fitted_to_all(few):
@@ -505,3 +506,36 @@ def test_error_columns_of_a_table_are_refused_as_features(tmp_path, estimator):
     with pytest.raises(ValueError, match=r"named as the errors of others, \['x_err'\]: X_err must name them"):
         clone(estimator).fit(Table(str(path)), "kind")
     assert clone(estimator).fit(Table(str(path), columns=["x"]), "kind").n_features_in_ == 1
+
+
+def test_groups_of_a_subsample_are_those_of_its_rows(monkeypatch):
+    """In parts of unequal length, some rows without weight; one row of each group tells its number."""
+    rng = np.random.default_rng(1)
+    X, y, weight = rng.normal(size=(900, 2)), rng.integers(0, 3, 900), rng.integers(0, 3, 900).astype(float)
+    groups = np.arange(900) // 3
+    X[:, 0] = groups
+    source, fields = Arrays([X[:100], X[100:130], X[130:]], rows=70), Fields(y, weight, None)
+    for n in (50, 400, 900):
+        drawn, labels, weights, _, found = reading.subsample_with_groups(source, fields, groups, n)
+        np.testing.assert_array_equal(drawn[:, 0], found)
+        assert len(labels) == len(weights) == len(found)
+    with pytest.raises(ValueError, match=r"each of the 900 samples of X; got shape \(899,\)"):
+        reading.subsample_with_groups(source, fields, groups[1:])
+
+
+@pytest.mark.parametrize("kind", [ErrorBarClassifier, CalibratedWithErrorsCV])
+def test_groups_of_a_source_stay_in_one_fold(kind):
+    """Copies of each row, apart in the source: without groups, held-out rows have copies in the training rows."""
+    rng = np.random.default_rng(2)
+    X, y = np.tile(rng.normal(size=(60, 4)), (6, 1)), np.tile(rng.integers(0, 2, 60), 6)
+    groups = np.tile(np.arange(60), 6)
+    seen = []
+
+    class Spy(StratifiedGroupKFold):
+        def split(self, X, y, groups=None):
+            seen.append(groups)
+            return super().split(X, y, groups)
+
+    given = {"model": "linear"} if kind is ErrorBarClassifier else {"estimator": GuruClassifier(0.5)}
+    kind(cv=Spy(3), **given).fit(Arrays(X, rows=50), y, groups=groups)
+    np.testing.assert_array_equal(seen[0], groups)

@@ -965,14 +965,23 @@ def test_weights_and_groups_that_cannot_be_used_are_refused(tmp_path, monkeypatc
     assert words in line
 
 
-def test_groups_in_parts_are_refused(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("name", ["guru cv", "linear"])
+def test_groups_in_parts_are_those_of_memory(tmp_path, monkeypatch, capsys, name):
+    """All rows of parts are drawn."""
     monkeypatch.chdir(tmp_path)
     grouped().to_csv("t.csv", index=False)
+    options, _ = BY_HAND[name]
+    call = ["fit", "t.csv", "--target", "y", "--drop", "w", *options]
+    assert main([*call, "-o", "memory"]) in (0, 3)
     monkeypatch.setattr(streaming, "LARGE", 100)
-    assert main(["fit", "t.csv", "--target", "y", "--groups", "site", "--drop", "w", "-o", "m", *LINEAR]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "--groups is for files that are read into memory" in line
-    assert "put some of the groups, with all their rows, into such a file" in line
+    assert main([*call, "-o", "parts"]) in (0, 3)
+    memory, parts = read_model("memory"), read_model("parts")
+    assert parts.card["cross_validation"].keys() == memory.card["cross_validation"].keys()
+    for column, values in memory.card["cross_validation"].items():
+        if column != "method":
+            np.testing.assert_allclose(parts.card["cross_validation"][column], values, rtol=1e-5)
+    assert main([*call, "--dask", "tcp://127.0.0.1:1", "-o", "n"]) == 2
+    assert "--groups is not for --dask" in capsys.readouterr().err
 
 
 def test_words_among_numbers_are_named_and_then_no_value(tmp_path, monkeypatch, capsys):

@@ -39,9 +39,8 @@ from gaussguru._utils.checks import check_flag, check_jobs, outside
 from gaussguru._utils.frames import is_frame, take_rows, unmasked
 from gaussguru._utils.linalg import Array, Index
 from gaussguru._utils.types import MixedArray
-from gaussguru.sources import subsample
 from gaussguru.sources.base import Fields
-from gaussguru.sources.reading import as_source
+from gaussguru.sources.reading import as_source, subsample_with_groups
 
 
 def score_moments(estimator: Any, X: Any, X_err: Any = None, *, rooted: bool = False) -> tuple[Array, Array, Array]:
@@ -296,7 +295,7 @@ class CalibratedWithErrorsCV(CalibratedScores, MetaEstimatorMixin, BaseEstimator
         X_err : error bars of X, default=None
             An estimator that accepts error bars gets X and ``X_err`` together, as :class:`gaussguru.Measured`.
         groups : array-like of shape (n_samples,), default=None
-            For splitters that keep groups together.
+            For splitters that keep groups together. Of a source, an array with the groups of all its samples.
         **params
             Further metadata that the estimator and the splitter request, with scikit-learn's metadata routing enabled.
 
@@ -311,9 +310,7 @@ class CalibratedWithErrorsCV(CalibratedScores, MetaEstimatorMixin, BaseEstimator
         check_jobs("n_jobs", self.n_jobs)
         source, fields = as_source(X), Fields(y, sample_weight, X_err)
         if source is not None:
-            if groups is not None:
-                raise ValueError("groups are for samples in memory; got them with a source")
-            X, y, sample_weight, X_err = subsample(source, *fields)
+            X, y, sample_weight, X_err, groups = subsample_with_groups(source, fields, groups)
         if y is None:
             raise ValueError("y is required: this estimator requires y to be passed, but the target y is None")
         samples = measured(_rows_of(X), X_err)

@@ -51,9 +51,8 @@ from gaussguru._utils.checks import check_choice, check_count, check_flag, check
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array, Index
 from gaussguru._utils.stages import stage
-from gaussguru.sources import subsample
 from gaussguru.sources.base import Fields, Mapped, Source
-from gaussguru.sources.reading import as_source
+from gaussguru.sources.reading import as_source, subsample_with_groups
 
 # Attributes of a linear model, and of a pool, that a fit of the other kind removes.
 OF_A_MODEL = (
@@ -278,7 +277,7 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
             Error bars in the units of X: standard deviations, or covariances (3-D). Infinity means "not measured", 0
             means exact. A single number is the error of every value. None: all values are exact.
         groups : array-like of shape (n_samples,), default=None
-            Samples of one group stay in the same fold.
+            Samples of one group stay in the same fold. Of a source, an array with the groups of all its samples.
 
         Returns
         -------
@@ -379,11 +378,10 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
 
     def _fit_source(self, source: Source, fields: Fields, groups: Any) -> Self:
         """Fit the population, and a linear classifier, to all samples of a source, and the rest to a subsample."""
-        if groups is not None:
-            raise ValueError("groups are for samples in memory; got them with a source")
         with stage(self, "subsample"):
-            X, y, sample_weight, X_err = subsample(source, *fields, n_jobs=self.n_jobs)
-        self._fit(X, y, sample_weight, X_err, None, (source, fields))
+            samples = subsample_with_groups(source, fields, groups, n_jobs=self.n_jobs)
+        self._fit(*samples, (source, fields))
+        X_err = samples[3]
         source = Mapped(source, names_in=names_of(self))
         if X_err is not None:
             with stage(self, "reliability of all samples"):

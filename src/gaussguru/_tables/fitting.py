@@ -33,13 +33,15 @@ from gaussguru._tables.contents import TableError, quoted
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.model import Model, is_plain
 from gaussguru._tables.schema import Data, label_values
+from gaussguru._utils.blocks import row_slices
 from gaussguru._utils.checks import ParameterError
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array
 from gaussguru._utils.types import ErrorBars, Estimator, Labels, MixedArray, Record, Values
 from gaussguru.preprocessing import WithErrors
 from gaussguru.sources import Arrays
-from gaussguru.sources.base import Mapped, Source
+from gaussguru.sources.base import Fields, Mapped, Source
+from gaussguru.sources.reading import subsample_with_groups
 
 # Options of the command, by the parameters of the library that they set; "" for advice that names none.
 _SHARED = {"cv": "--folds", "n_jobs": "--jobs", "class_weight='balanced'": "--balanced"}
@@ -226,11 +228,12 @@ class _Labels(NamedTuple):
             raise TableError(f"{rows.name}: class {lost!r} has the weight 0 in all its rows, in column {column}")
         if groups is None:
             return cls(kind, classes, counts, y, largest)
-        used = slice(None) if rows.weights is None else rows.weights > 0
-        pairs = np.unique(np.column_stack([y, groups])[used], axis=0)
-        return cls(
-            kind, classes, np.bincount(pairs[:, 0]), y, largest, f"group of column {quoted(rows.layout.groups or '')}"
-        )
+        n_groups, pairs = int(groups.max()) + 1, np.zeros(0, dtype=np.int64)
+        for block in row_slices(0, len(groups), MOST_NUMBERS):  # rows in parts may be many
+            pair = np.asarray(y[block], dtype=np.int64) * n_groups + groups[block]
+            pairs = np.union1d(pairs, pair if rows.weights is None else pair[rows.weights[block] > 0])
+        unit = f"group of column {quoted(rows.layout.groups or '')}"
+        return cls(kind, classes, np.bincount(pairs // n_groups), y, largest, unit)
 
     def fold_count(self, folds: int, advice: str) -> int:
         """Return the number of folds, at most that of the rows, or groups, of the rarest class."""
@@ -340,10 +343,6 @@ def _fit_error_bars(rows: TrainingRows, labels: _Labels, folds: int, options: Re
     whole = "" if rows.groups is None else ", or --groups; --test-size holds out whole groups"
     folds = labels.fold_count(folds, f"leave that class out{whole}")
     if not isinstance(X, Source) and len(X) * d * d > MOST_NUMBERS:  # posteriors are made in parts, and not kept
-        if rows.groups is not None:
-            raise TableError(
-                f"{rows.name}: --groups is for at most {MOST_NUMBERS // d**2} rows of {d} features; got {len(X)}"
-            )
         X = Arrays(np.asarray(X))
     found = ErrorBarClassifier(cv=folds, random_state=0, **options).fit(X, labels.y, groups=rows.groups, **given)
     accuracy = float(found.score(X, labels.y, **given))
@@ -568,14 +567,25 @@ def _search(
     options: Record,
 ) -> tuple[Estimator, Record]:  # fmt: skip
     """Return the classifier of the best sigma, and the score of each sigma in cross-validation, with the best one."""
-    cv = _splitter(folds, X, y, groups)
     if kernel == "linear":
         levels = 20 if sigma == "cv" else sigma
         score = None if scoring == "accuracy" else scoring  # the default, which is computed faster
-        found = GuruClassifierCV(levels, cv=cv, scoring=score, **options).fit(X, y, **given)
-        found.set_params(cv=folds)
+        some, labels, inside = X, y, given
+        if groups is not None and isinstance(X, Source):  # of which the classifier draws rows without their groups
+            fields = Fields(y, given.get("sample_weight"), given.get("X_err"))
+            some, labels, weights, X_err, groups = subsample_with_groups(
+                X, fields, groups, n_jobs=options.get("n_jobs")
+            )
+            inside = {"sample_weight": weights, "X_err": X_err}
+        cv = _splitter(folds, some, labels, groups)
+        found = GuruClassifierCV(levels, cv=cv, scoring=score, **options).fit(some, labels, **inside)
         levels, means = found.sigmas_.tolist(), found.scores_.mean(axis=1).tolist()
+        if some is not X:
+            found = GuruClassifier(found.sigma_, **options).fit(X, y, **given)
+        else:
+            found.set_params(cv=folds)
     else:
+        cv = _splitter(folds, X, y, groups)
         if sigma == "cv" and kernel not in ("rbf", "laplacian", "cosine"):  # where samples have length 1
             raise TableError(
                 f"--sigma cv has no levels for --kernel {kernel}, whose space has a unit of its own; give a number, or "

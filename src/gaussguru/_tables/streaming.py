@@ -71,8 +71,11 @@ def convert(
 ) -> tuple[TrainingRows, str]:
     """Convert tables to arrays in a directory, reading each once; return their rows, and a digest of the files."""
     _check_layout(layout)
-    paths = {name: os.path.join(directory, name) for name in ("values", "labels", "errors", "limits", "weights")}
+    names = ("values", "labels", "errors", "limits", "weights", "groups")
+    paths = {name: os.path.join(directory, name) for name in names}
+    # Labels and groups are numbered in the order in which they come.
     places: dict[str, int] = {}
+    groups: dict[str, int] = {}
     scaler, digest, n_rows = StandardScaler(), hashlib.sha256(), 0
     with ExitStack() as stack:
         opened_files = {name: stack.enter_context(open(path, "wb")) for name, path in paths.items()}
@@ -81,9 +84,10 @@ def convert(
                 for part in read_parts(table, layout, labels=True, learning=True):
                     n_rows += part.n_rows
                     arrays = part.arrays()
-                    numbers = [places.setdefault(text, len(places)) for text in arrays["labels"]]
-                    arrays["labels"] = np.array(numbers, dtype=np.int32)
-                    if numbers:
+                    for name, known in (("labels", places), ("groups", groups)):
+                        numbers = [known.setdefault(text, len(known)) for text in arrays.get(name, ())]
+                        arrays[name] = np.array(numbers, dtype=np.int32)
+                    if len(arrays["labels"]):
                         with np.errstate(invalid="ignore"):  # a column without any value is refused later
                             scaler.partial_fit(part.X)
                     for name, values in arrays.items():
@@ -105,6 +109,7 @@ def convert(
     rows = TrainingRows(
         _name_of(files), layout, n_rows, Arrays(X), X_err, list(places), used_rows(codes, of_rows, len(places)),
         partial(_Ranked, codes), Moments.of(scaler), of_rows, None if of_rows is None else float(of_rows.sum()),
+        mapped("groups", np.int32),
     )  # fmt: skip
     return rows, digest.hexdigest()
 
@@ -112,11 +117,6 @@ def convert(
 def _check_layout(layout: Layout) -> None:
     if layout.target is None:
         raise TableError("libsvm files are read into memory: one file of at most 2 GB")
-    if layout.groups is not None:
-        raise TableError(
-            "--groups is for files that are read into memory: one file, of at most 2 GB and an eighth of the memory, "
-            "without --dask; put some of the groups, with all their rows, into such a file"
-        )
     if layout.missing == "mean":
         raise TableError("--missing mean is for files that are read into memory; give --missing drop")
 
@@ -149,6 +149,8 @@ def rows_on_cluster(
 ) -> Iterator[TrainingRows]:
     """Yield rows of files that the workers of a Dask cluster read themselves, for as long as it is connected."""
     _check_layout(layout)
+    if layout.groups is not None:
+        raise TableError("--groups is not for --dask, whose workers keep the rows; files are read in parts without it")
     if layout.limits or layout.correlations:
         name, what = quoted(layout.error_columns[-1]), "limits" if layout.limits else "correlations"
         raise TableError(f"--dask takes no {what} (column {name}); leave them out with --drop {name}")

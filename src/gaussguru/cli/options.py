@@ -184,7 +184,7 @@ class ColumnOptions(Options):
     )  # fmt: skip
     groups: str | None = option(
         None, "Column with the group of each row: rows of a group stay in one fold of the cross-validation, and "
-        "--test-size holds out whole groups. It is no feature; for tables that are read into memory.", metavar="COL",
+        "--test-size holds out whole groups. It is no feature; not for --dask.", metavar="COL",
     )  # fmt: skip
 
 

@@ -109,21 +109,41 @@ def subsample(
     source = as_source(X)
     if source is None:
         raise TypeError(f"X must be a source, as those of gaussguru.sources; got {type(X).__name__}")
-    fields = Fields(y, sample_weight, X_err)
+    return subsample_with_groups(source, Fields(y, sample_weight, X_err), None, n_samples, random_state, n_jobs)[:4]
+
+
+def subsample_with_groups(
+    source: Source, fields: Fields, groups: Any, n_samples: int | None = None, random_state: int = 0,
+    n_jobs: int | None = None,
+) -> tuple[Any, Any, Any, Any, Any]:  # fmt: skip
+    """Return what :func:`subsample` does, and the groups of these samples, of an array with those of all samples."""
     reading = Reading(source, fields, None, n_jobs)
     with reading.pool as mapped, reading.session as session:
         samples = drawn(reading.opened(mapped, session), n_samples, random_state)
-    return named(samples.X, source.feature_names(fields)), samples.y, samples.weight, samples.X_err
+    if groups is not None:
+        groups = groups if hasattr(groups, "shape") else np.asarray(groups)
+        if groups.shape != (samples.n_read,):
+            raise ValueError(
+                f"groups must be an array with an entry for each of the {samples.n_read} samples of X; got shape "
+                f"{groups.shape}"
+            )
+        groups = groups[samples.rows]
+    return named(samples.X, source.feature_names(fields)), samples.y, samples.weight, samples.X_err, groups
 
 
 class Subsample(NamedTuple):
-    """A subsample of a source in memory; ``n_rows`` is the number of samples of positive weight in the source."""
+    """A subsample of a source in memory.
+
+    ``rows`` are the numbers of its samples in the source, which has ``n_read`` samples, ``n_rows`` of positive weight.
+    """
 
     X: Any
     y: Any
     weight: Any
     X_err: Any
     n_rows: int
+    n_read: int
+    rows: Index
 
     @property
     def is_all(self) -> bool:
@@ -134,18 +154,20 @@ class Subsample(NamedTuple):
 def drawn(parts: Blocks, n_samples: int | None = None, random_state: int = 0) -> Subsample:
     """Draw samples of parts, as :func:`subsample` does; two passes."""
     counts = parts.collected(_label_counts)
-    classes = np.unique(np.concatenate([labels for labels, _, _ in counts if len(labels)] or [np.zeros(0)]))
+    classes = np.unique(np.concatenate([labels for labels, *_ in counts if len(labels)] or [np.zeros(0)]))
     table = np.zeros((len(counts), len(classes)), dtype=np.int64)
-    for row, (labels, n_each, _) in zip(table, counts, strict=True):
+    for row, (labels, n_each, *_) in zip(table, counts, strict=True):
         row[np.searchsorted(classes, labels)] = n_each
     if not table.sum():
         raise ValueError("X must have at least one sample of positive weight")
     n = int(table.sum())
-    n_bytes = sum(size for _, _, size in counts)
+    n_bytes = sum(size for *_, size in counts)
+    ends = np.cumsum([n_part for _, _, n_part, _ in counts])
     wanted = min(n_samples or min(MOST_DRAWN, int(DRAWN_BYTES * n / max(1, n_bytes))), n)
     places, shares = _drawn_places(table, wanted, np.random.default_rng(random_state), RARE)
-    rows = [part for part in parts.collected(_rows_of_part, places, classes=classes) if part is not None]
-    *arrays, errors_of_parts = zip(*rows, strict=True)
+    found = parts.collected(_rows_of_part, places, classes=classes)
+    rows = np.concatenate([begin + index for begin, (index, *_) in zip([0, *ends[:-1]], found, strict=True)])
+    _, *arrays, errors_of_parts = zip(*(part for part in found if len(part[0])), strict=True)
     values, labels, weights = map(stacked, arrays)
     errors = stacked_errors(errors_of_parts)
     if labels is not None:
@@ -153,7 +175,7 @@ def drawn(parts: Blocks, n_samples: int | None = None, random_state: int = 0) ->
         if np.any(factors < 1):
             factor = factors[np.searchsorted(classes, labels)]
             weights = factor if weights is None else weights * factor
-    return Subsample(values, labels, weights, errors, n)
+    return Subsample(values, labels, weights, errors, n, int(ends[-1]), rows)
 
 
 def _drawn_places(counts: Index, n_rows: int, rng: np.random.Generator, least: int) -> tuple[list[list[Index]], Array]:
@@ -174,21 +196,20 @@ def _drawn_places(counts: Index, n_rows: int, rng: np.random.Generator, least: i
     return wanted, shares / totals
 
 
-def _label_counts(part: Part) -> tuple[MixedArray, MixedArray, int]:
+def _label_counts(part: Part) -> tuple[MixedArray, MixedArray, int, int]:
     check_part_weights(part)
     used = np.ones(part.X.shape[0], dtype=bool) if part.weight is None else part.weight > 0
     labels = np.zeros(part.X.shape[0], dtype=np.int8) if part.y is None else part.y
-    return *np.unique(labels[used], return_counts=True), row_bytes(part.X) * int(part.X.shape[0])
+    return *np.unique(labels[used], return_counts=True), len(used), row_bytes(part.X) * len(used)
 
 
-def _rows_of_part(part: Part, wanted: list[Any], classes: MixedArray) -> tuple[Any, ...] | None:
+def _rows_of_part(part: Part, wanted: list[Any], classes: MixedArray) -> tuple[Any, ...]:
+    """Return the numbers of rows of a part, and these rows."""
     used = np.ones(part.X.shape[0], dtype=bool) if part.weight is None else part.weight > 0
     labels = np.zeros(part.X.shape[0], dtype=np.int8) if part.y is None else part.y
     pairs = zip(classes, wanted, strict=True)
     index = np.sort(np.concatenate([np.flatnonzero(used & (labels == label))[places] for label, places in pairs]))
-    if not len(index):
-        return None
-    return tuple(None if field is None else take_rows(field, index) for field in part[:4])
+    return index, *(None if field is None else take_rows(field, index) for field in part[:4])
 
 
 def stacked(parts: Sequence[Any]) -> Any:
