@@ -22,7 +22,6 @@ from gaussguru._guru.pose import FEW, Objective, Posed, centre, pose_rows, unit_
 from gaussguru._guru.problems.smoothing import RARE
 from gaussguru._guru.solvers.policy import DEFAULT
 from gaussguru._populations.em import covariance_rows, with_covariance
-from gaussguru._rows.cluster import aligned
 from gaussguru._rows.rows import BlockMap, RowVector
 from gaussguru._rows.streams import (
     Blocks,
@@ -41,7 +40,7 @@ from gaussguru._rows.streams import (
 from gaussguru._rows.validation import Samples, check_classes, check_label_kind, class_factors
 from gaussguru._utils.blocks import MOST_STORED
 from gaussguru._utils.frames import take_rows
-from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.linalg import Array, Index, aligned
 from gaussguru._utils.moments import FeatureMoments
 from gaussguru._utils.types import MixedArray
 from gaussguru.sources.base import Fields, Source, needed

@@ -40,7 +40,7 @@ from gaussguru._utils.checks import (
     outside,
 )
 from gaussguru._utils.frames import as_numbers, column_names, is_frame, like
-from gaussguru._utils.linalg import Array
+from gaussguru._utils.linalg import Array, aligned
 from gaussguru._utils.stages import stage
 from gaussguru._utils.types import MixedArray
 from gaussguru.sources.base import Fields, Mapped, Source
@@ -472,6 +472,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         if reset:
             check_columns(X)
         array = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite=False, order="C")
+        array = aligned(array)
         return X if is_frame(X) else array, array, X_err
 
     def _rows(self, X: object, X_err: object) -> tuple[Any, Readings]:

@@ -17,7 +17,7 @@ from gaussguru._rows.validation import (
     warn_of_values_beyond_others,
 )
 from gaussguru._utils.frames import take_rows
-from gaussguru._utils.linalg import Array
+from gaussguru._utils.linalg import Array, aligned
 
 # A population has a covariance of RANK factors if there are more features than this, or fewer samples for each: time
 # and memory grow with their cube and square, and a full covariance of so few samples is mostly noise.
@@ -44,7 +44,7 @@ def checked_measurements(estimator: Any, X: Any, X_err: Any, *, reset: bool) -> 
         )
     if reset:
         warn_of_values_beyond_others(values, ~unmeasured(X_err, values.shape))
-    return values, X_err
+    return aligned(values), X_err
 
 
 def labelled_rows(

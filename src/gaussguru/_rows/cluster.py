@@ -27,6 +27,7 @@ from gaussguru._native._binding import CleanExit
 from gaussguru._rows.rows import RowVector, Step, T, Task, added
 from gaussguru._rows.streams import PartStep, Some
 from gaussguru._rows.threads import SingleBlas
+from gaussguru._utils.linalg import aligned
 
 # Objects of Dask, whose types are incomplete.
 Client: TypeAlias = Any
@@ -352,22 +353,6 @@ def _called(
 
     with SingleBlas(), np.errstate(all="ignore"):
         return way(made())
-
-
-def aligned(value: Any) -> Any:
-    """Return a value whose arrays begin at addresses of their type: Dask leaves them where a message has them."""
-    if isinstance(value, np.ndarray):
-        return value if value.flags.aligned else value.copy()
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*map(aligned, value))
-    if isinstance(value, tuple | list):
-        return type(value)(map(aligned, value))
-    if isinstance(value, dict):
-        return {name: aligned(entry) for name, entry in value.items()}
-    if type(value).__module__.startswith(("gaussguru.", "scipy.sparse")):
-        for name, entry in list(getattr(value, "__dict__", {}).items()):
-            object.__setattr__(value, name, aligned(entry))
-    return value
 
 
 def _picked(values: Any, numbers: list[int], half: int | None, path: tuple[int, ...] = ()) -> list[Any]:

@@ -30,7 +30,7 @@ from gaussguru._native import _binding
 from gaussguru._rows.draws import draw_by_class, draw_by_weight, reweighted
 from gaussguru._utils.blocks import row_slices, rows_at_once
 from gaussguru._utils.cached import cached_property
-from gaussguru._utils.linalg import Array, Index, diagonal
+from gaussguru._utils.linalg import Array, Index, aligned, diagonal
 from gaussguru._utils.types import MixedArray
 
 Matrix = Any  # a C-contiguous ndarray or a CSR matrix or array, float32 or float64
@@ -139,7 +139,7 @@ def dense(rows: Matrix) -> Array:
 
 
 def canonical(X: Matrix) -> Matrix:
-    """Return X; a sparse X with sorted distinct indices of one type, copied only if necessary."""
+    """Return X, aligned; a sparse X with sorted distinct indices of one type, copied only if necessary."""
     if sp.issparse(X):
         if X.indices.dtype != X.indptr.dtype:
             index = np.result_type(X.indices, X.indptr)
@@ -147,7 +147,7 @@ def canonical(X: Matrix) -> Matrix:
         if not X.has_canonical_format:
             X = X.copy()
             X.sum_duplicates()
-    return X
+    return aligned(X)
 
 
 def piece_rows(width: int) -> int:

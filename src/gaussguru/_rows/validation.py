@@ -19,7 +19,7 @@ from gaussguru._rows.rows import canonical, signed_weights
 from gaussguru._utils.blocks import MANY_VALUES
 from gaussguru._utils.checks import check_real, outside
 from gaussguru._utils.frames import check_unmasked, column_names, column_values, take_rows, text_columns, unmasked
-from gaussguru._utils.linalg import EPS, Array, Index
+from gaussguru._utils.linalg import EPS, Array, Index, aligned
 from gaussguru._utils.types import MixedArray
 
 
@@ -142,6 +142,7 @@ def _is_plain(X: object, estimator: BaseEstimator, *, reset: bool) -> bool:
         type(X) is not np.ndarray
         or X.dtype not in (np.float64, np.float32)
         or X.ndim != 2
+        or not X.flags.aligned
         or not 0 < X.size <= MANY_VALUES
     ):
         return False
@@ -281,7 +282,7 @@ def check_weights(sample_weight: object, n_samples: int) -> Array | None:
         total = float(weight.sum())
     if not 1e-100 < total < 1e100:
         raise ValueError(f"sample_weight must add up to something between 1e-100 and 1e100; got {total:g}")
-    return np.asarray(weight)
+    return np.asarray(aligned(weight))
 
 
 def counted(weights: Array) -> Array:

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import _safe_indexing, check_array
 
-from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.linalg import Array, Index, aligned
 from gaussguru._utils.types import MixedArray
 
 
@@ -206,7 +206,7 @@ def as_numbers(values: object, name: str) -> Array:
 
     The last digits of sums depend on the memory order.
     """
-    if type(values) is np.ndarray and values.dtype == np.float64 and values.flags.c_contiguous:
+    if type(values) is np.ndarray and values.dtype == np.float64 and values.flags.c_contiguous and values.flags.aligned:
         return values
     values = unmasked(values, name)
     try:
@@ -216,4 +216,4 @@ def as_numbers(values: object, name: str) -> Array:
         )  # fmt: skip
     except (ValueError, TypeError) as error:
         raise ValueError(f"{name} must hold numbers: {error}") from error
-    return np.asarray(array)
+    return np.asarray(aligned(array))

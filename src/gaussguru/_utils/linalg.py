@@ -1,7 +1,7 @@
 """Arrays: their types, lengths, and symmetric matrices given by their lower triangles."""
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,25 @@ ROUNDED = 1e-13
 LOST = 1e-12
 # A Hessian is formed up to this many columns; two Hessians then take 64 MB.
 MAX_COLUMNS = 2048
+
+
+def aligned(value: Any) -> Any:
+    """Return a value whose arrays begin at addresses of their type, as compiled loops expect.
+
+    NumPy reads numbers at any address, such as in a file or where Dask leaves them in a message.
+    """
+    if isinstance(value, np.ndarray):
+        return value if value.flags.aligned else value.copy()
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(aligned, value))
+    if isinstance(value, tuple | list):
+        return type(value)(map(aligned, value))
+    if isinstance(value, dict):
+        return {name: aligned(entry) for name, entry in value.items()}
+    if type(value).__module__.startswith(("gaussguru.", "scipy.sparse")):
+        for name, entry in list(getattr(value, "__dict__", {}).items()):
+            object.__setattr__(value, name, aligned(entry))
+    return value
 
 
 def norm(v: Array) -> float:

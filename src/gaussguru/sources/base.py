@@ -10,10 +10,10 @@ import numpy as np
 from sklearn.utils import check_array
 
 from gaussguru._errors import Measured, split_errors
-from gaussguru._rows.cluster import aligned
 from gaussguru._rows.rows import canonical
 from gaussguru._rows.streams import Part, in_partition
 from gaussguru._utils.frames import check_unmasked, unmasked
+from gaussguru._utils.linalg import aligned
 from gaussguru._utils.types import MixedArray
 
 # Bytes of the values of a part. Below 32 MB malloc of glibc reuses freed memory; larger parts get new pages, and
