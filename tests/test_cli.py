@@ -1,8 +1,10 @@
 """The command: the numbers of the library, and one line with exit code 2 for whatever the user can mend."""
 
+import ast
 import copy
 import csv
 import hashlib
+import importlib
 import io
 import json
 import os
@@ -14,12 +16,13 @@ import time
 import warnings
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import typer
 from sklearn.datasets import dump_svmlight_file
 from sklearn.impute import SimpleImputer
 from sklearn.metrics import accuracy_score, log_loss
@@ -1234,3 +1237,30 @@ def test_errors_by_other_names_are_errors(run):
     assert json.loads(succeeds(run("show", "a.model")))["columns"]["e_flux"] == "error of flux: sigma"
     code, _, told = run("fit", "a.csv", "--target", "kind", "-o", "b.model", "--no-errors", "--sigma", "0.3")
     assert told[1] == "2 features, 0 with errors; ignored: e_flux, e_width"
+
+
+def options_of_commands():
+    """Return the names of the options of every command, as they are written."""
+    for module in cli.MODULES:
+        importlib.import_module(f"gaussguru.cli.{module}")
+    commands = typer.main.get_command(cli.app).commands.items()
+    return [(name, [*each.opts, *each.secondary_opts]) for name, command in commands for each in command.params
+            if each.param_type_name == "option"]  # fmt: skip
+
+
+@cache
+def words_of_tests():
+    """Return the words of all texts in tests but docstrings: arguments of commands among them."""
+    words = set()
+    for path in Path(__file__).parent.rglob("test_*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+                words.update(re.split(r"[\s=]+", node.value))
+    return words
+
+
+@pytest.mark.parametrize(("command", "names"), options_of_commands(), ids=str)
+def test_an_option_is_an_argument_in_a_test(command, names):
+    assert not words_of_tests().isdisjoint(names), f"no test gives {names} to a command; {command} has it"

@@ -1006,6 +1006,19 @@ def test_words_among_numbers_are_named_and_then_no_value(tmp_path, monkeypatch, 
         planned(frame, tmp_path, na=["1,,2"])
 
 
+def test_category_is_the_role_of_that_name(tmp_path, monkeypatch):
+    """For integers, which would be values, too."""
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame({"a": numbers(0), "grade": np.arange(N) % 3, "y": KIND})
+    frame.to_csv("t.csv", index=False)
+    call = ["fit", "t.csv", "--target", "y", "--sigma", "1", "-q"]
+    for options in ([], ["--category", "grade"], ["--as", "category:grade"]):
+        assert main([*call, *options, "-o", "m", "--force"]) == 0
+        layout = read_model("m").layout
+        assert layout.features == (["a", "grade=1", "grade=2"] if options else ["a", "grade"])
+        assert layout.categories == ({"grade": ["0", "1", "2"]} if options else {})
+
+
 @pytest.mark.parametrize("format", ["csv", "parquet", "feather"])
 def test_words_in_columns_of_text_are_no_value_in_any_format(tmp_path, format):
     words = np.where(np.arange(N) % 7, np.char.mod("%.3f", numbers(0)), "  --- ")
