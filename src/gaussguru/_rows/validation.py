@@ -50,17 +50,23 @@ class Samples(NamedTuple):
         return signed_weights(self.labels, self.weights)
 
 
-def check_columns(X: object, *, categories: bool = False) -> None:
-    """Raise if a DataFrame for a fit has columns that are named as the errors of others, or (no categories) of text."""
+def check_columns(X: object, *, measured: bool = True, categories: bool = False) -> None:
+    """Raise if a DataFrame for a fit has columns that are named as the errors of others, or (no categories) of text.
+
+    An estimator that is not for measured values only warns of errors: spreads may be features of its own.
+    """
     names = column_names(X)
     if names is None:
         return
     if errors := named_as_errors(names.tolist()):
-        raise ValueError(
+        message = (
             f"X has columns that are named as the errors of others, {errors[:3]!r}: X, X_err = "
             "gaussguru.preprocessing.errors_from_frame(X) takes them apart; to use them as features, give X.to_numpy() "
             "or other names"
         )
+        if measured:
+            raise ValueError(message)
+        warnings.warn(message, stacklevel=outside())
     for column in () if categories else text_columns(X):
         values = column_values(X, int(column))
         try:
@@ -109,7 +115,7 @@ def check_features(X: Any, *, estimator: Any = None, reset: bool = False, lazy: 
             estimator.n_features_in_ = X.shape[1]
         return np.ascontiguousarray(X)
     if reset:
-        check_columns(X)
+        check_columns(X, measured=False)
     X = unmasked(X, "X")
     kind = getattr(getattr(X, "dtype", None), "kind", None)
     if kind == "c":
