@@ -24,6 +24,7 @@ from gaussguru._tables.fitting import split_rows
 from gaussguru._tables.plan import Options, Plan
 from gaussguru._tables.schema import read_all
 from gaussguru.cli import main
+from gaussguru.cli.console import show_table
 from gaussguru.models import read_model
 
 N = 60
@@ -270,6 +271,19 @@ def test_flags_of_the_vulnerability_index_are_no_features():
 )
 def test_pairs_of_coordinates_are_positions(names, positions):
     assert column_roles(names.split()).ignored == dict.fromkeys(positions.split(), "position")
+
+
+def test_ellipses_of_positions_are_no_features_beside_the_position():
+    ellipses = ["err_ellipse_r0", "err_ellipse_ang", "Conf_95_SemiMajor", "Conf_68_PosAng"]
+    for position, named in (("ra", ellipses[:2]), ("RAJ2000", ellipses[2:])):
+        roles = column_roles([position, "dec", *named, "flux"])
+        assert {*named} <= roles.ignored.keys()
+        assert not roles.doubtful
+
+
+def test_tables_show_names_with_brackets_as_they_are(capsys):
+    show_table({"column": ["Hb [g/dL]", "[/b]", ":smile:"], "[bold]": [1, 2, 3]})
+    assert capsys.readouterr().out.split() == ["column", "[bold]", "Hb", "[g/dL]", "1", "[/b]", "2", ":smile:", "3"]
 
 
 def test_numbers_of_notes_are_no_features_and_numbers_of_planets_are():

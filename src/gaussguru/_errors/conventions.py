@@ -76,7 +76,12 @@ CONVENTIONS: dict[str, tuple[Rule, ...]] = {
         Rule(r"(w\d)(?:snr|rchi2|sat|flg|cc_map)", r"\1mpro", "flag"),
         Rule(r"(?:r|pa|n)_(?:2mass|allwise)", "", "identifier"),
     ),
-    "Chandra": (Rule(r"(.+)_hilim(_[bsmhuw])?", r"\1\2", "high"), Rule(r"(.+)_lolim(_[bsmhuw])?", r"\1\2", "low")),
+    "Chandra": (
+        Rule(r"(.+)_hilim(_[bsmhuw])?", r"\1\2", "high"),
+        Rule(r"(.+)_lolim(_[bsmhuw])?", r"\1\2", "low"),
+        Rule(r"err_ellipse_\w+|(?:conf|extent|multi_chip|pileup|sat_src|streak_src|var)_flag", "ra", "flag"),
+    ),
+    "Fermi": (Rule(r"conf_(?:68|95)_(?:semimajor|semiminor|posang)", "raj2000", "flag"),),
     "census": (
         Rule(r"m_(.+)", r"\1", "margin"),
         Rule(r"m(p?)_(.+)", r"e\1_\2", "margin"),
@@ -122,7 +127,7 @@ CONVENTIONS: dict[str, tuple[Rule, ...]] = {
 # One search that tells most names that no rule is for: rules need one of these.
 _HINT = re.compile(
     r"err|unc|sig|std|sd$|se$|sem$|±|\+|lim$|corr$|var|moe$|margin|plus$|pos$|minus$|neg$|upper$|lower$|hi(?:gh)?$|lo(?:w)?$"
-    r"|[ul]b$|16$|84$|flag|flg$|qual|ref|note|unit|snr$|chi2$|sat$|map$|warning$|solnid$|^(?:pl|st|sy)_\w+(?:n|str)$|^[a-z]_|^sd_|^se_"
+    r"|[ul]b$|16$|84$|^conf_|flag|flg$|qual|ref|note|unit|snr$|chi2$|sat$|map$|warning$|solnid$|^(?:pl|st|sy)_\w+(?:n|str)$|^[a-z]_|^sd_|^se_"
     r"|^[a-z]+\d+\w*_\d+p?[em]?[am]$|(?:hi|lo)lim|^[dδ∆]|\u03c3|^mp_|[12]s$"
 )
 # Statistics of a column, whose name in brackets is no unit.

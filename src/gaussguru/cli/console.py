@@ -49,7 +49,7 @@ SETTINGS: dict[str, Any] = {
 app = typer.Typer(**SETTINGS)
 # What the command was given, to be said again with more options.
 given_arguments: list[str] = []
-talk = rich.console.Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+talk = rich.console.Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 # Options of most commands.
@@ -247,7 +247,8 @@ def _table(columns: dict[str, list[Any]], *, is_terminal: bool) -> str:
         table.add_row(*map(cell, row))
     # Wide enough for any: a line that is wrapped can be read, one that is cut cannot.
     text = io.StringIO()  # rich itself would take a reader that has seen enough for a failure
-    rich.console.Console(file=text, highlight=False, soft_wrap=True, width=1000).print(table)
+    console = rich.console.Console(file=text, highlight=False, markup=False, emoji=False, soft_wrap=True, width=1000)
+    console.print(table)
     return text.getvalue()
 
 
