@@ -52,16 +52,16 @@ def test_derivatives_are_differences(noise):
     np.testing.assert_allclose(noise.gradient(W), differences(noise.scale, W), rtol=1e-7)
     metric = differences(lambda w: noise.scale(w) * noise.gradient(w), W)  # that of half the square
     out = np.eye(4)
-    noise.add_metric_at(W, 3.0, out)
+    noise.add_metric(3.0, out, at=W)
     np.testing.assert_allclose(out, np.eye(4) + 3.0 * metric, rtol=1e-7, atol=1e-8)
-    noise.add_metric_at(W, 2.0, out, 5.0)
+    noise.add_metric(2.0, out, 5.0, W)
     np.testing.assert_allclose(out, np.eye(4) + (3.0 + 2.0 * 25.0) * metric, rtol=1e-7, atol=1e-8)
     p = np.array([1.0, 2.0, -1.0, 0.5])
-    np.testing.assert_allclose(noise.metric_at(W, p), metric @ p, rtol=1e-7, atol=1e-8)
-    np.testing.assert_allclose(noise.metric_at(W, p, 5.0), 25.0 * metric @ p, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(noise.metric(p, at=W), metric @ p, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(noise.metric(p, 5.0, W), 25.0 * metric @ p, rtol=1e-7, atol=1e-7)
     if noise.smooth:  # where a square underflows and another one overflows
         tiny = noise.scaled(1e-170)
-        np.testing.assert_allclose(tiny.metric_at(W, p, 1e170), noise.metric_at(W, p), rtol=1e-10)
+        np.testing.assert_allclose(tiny.metric(p, 1e170, W), noise.metric(p, at=W), rtol=1e-10)
 
 
 @every_noise

@@ -61,23 +61,27 @@ class Noise(ABC):
         """Return the gradient of ``a``; it does not depend on the length of ``w``."""
 
     @abstractmethod
-    def metric_at(self, w: Array, p: Array, times: float = 1.0) -> Array:
-        """Return the metric ``M = a Hess a + grad a grad a'``, half the Hessian of ``a^2``, times ``p``.
+    def metric(self, W: Array, times: float = 1.0, at: Array | None = None) -> Array:
+        """Return the metric ``M = a Hess a + grad a grad a'``, half the Hessian of ``a^2``, times W or its rows.
 
-        The standard deviations are multiplied by ``times`` first, because squares of tiny ones would underflow.
+        The standard deviations are multiplied by ``times`` first, because squares of tiny ones would underflow. The
+        metric is that ``at`` a point; for quadratic noise it is the same at all points.
         """
 
     @abstractmethod
-    def add_metric_at(self, w: Array, factor: float, out: Array, times: float = 1.0) -> None:
+    def add_metric(self, factor: float, out: Array, times: float = 1.0, at: Array | None = None) -> None:
         """Add ``factor`` times that metric to the square array ``out``."""
 
     @abstractmethod
     def polar(self, v: Array) -> float:
         """Return ``max w . v`` over ``a(w) <= 1``; a dual point is feasible when this is at most ``sum s f*``."""
 
-    @abstractmethod
     def polar_within(self, error: Array) -> float:
-        """Return a bound on the polar of every ``v`` with ``|v_j| <= error_j``: the effect of rounding on a polar."""
+        """Return a bound on the polar of every ``v`` with ``|v_j| <= error_j``: the effect of rounding on a polar.
+
+        It is the polar of the error itself, unless features have correlated noise.
+        """
+        return self.polar(error)
 
     @abstractmethod
     def excess(self, v: Array, level: float) -> float:
@@ -145,14 +149,6 @@ class QuadraticNoise(Noise):
         """Whether there is noise in all directions."""
         return True
 
-    @abstractmethod
-    def metric(self, W: Array, times: float = 1.0) -> Array:
-        """Return ``W A``, for one w or several rows, with standard deviations multiplied by ``times``."""
-
-    @abstractmethod
-    def add_metric(self, factor: float, out: Array, times: float = 1.0) -> None:
-        """Add ``factor A`` to the square array ``out``, with standard deviations multiplied by ``times``."""
-
     def scale(self, w: Array) -> float:
         """Return ``sqrt(w' A w)``."""
         return math.sqrt(max(0.0, float(w @ self.metric(w))))
@@ -161,14 +157,6 @@ class QuadraticNoise(Noise):
         """Return ``A w / a``."""
         scale = self.scale(w)
         return scale * self.metric(w, 1 / scale)
-
-    def metric_at(self, w: Array, p: Array, times: float = 1.0) -> Array:
-        """Return ``A p``, for any w."""
-        return self.metric(p, times)
-
-    def add_metric_at(self, w: Array, factor: float, out: Array, times: float = 1.0) -> None:
-        """Add ``factor A``."""
-        self.add_metric(factor, out, times)
 
 
 @dataclass(frozen=True)
@@ -218,10 +206,6 @@ class Isotropic(QuadraticNoise):
         """Return ``||v|| / sigma``."""
         return norm(v) / self.sigma
 
-    def polar_within(self, error: Array) -> float:
-        """Return ``||error|| / sigma``."""
-        return norm(error) / self.sigma
-
     def excess(self, v: Array, level: float) -> float:
         """Return ``max(0, ||v|| - sigma level)``."""
         return max(0.0, norm(v) - self.sigma * level)
@@ -243,11 +227,11 @@ class Isotropic(QuadraticNoise):
             return rng.normal(0.0, self.sigma / math.sqrt(len(w)), (*size, len(w)))
         return rng.normal(0.0, self.sigma, (*size, 1)) * (w / norm(w))
 
-    def metric(self, W: Array, times: float = 1.0) -> Array:
+    def metric(self, W: Array, times: float = 1.0, at: Array | None = None) -> Array:
         """Return ``sigma^2 W``."""
         return (times * self.sigma) ** 2 * W
 
-    def add_metric(self, factor: float, out: Array, times: float = 1.0) -> None:
+    def add_metric(self, factor: float, out: Array, times: float = 1.0, at: Array | None = None) -> None:
         """Add ``factor sigma^2 I``."""
         diagonal(out)[:] += factor * (times * self.sigma) ** 2
 
@@ -294,11 +278,11 @@ class PerFeature(QuadraticNoise):
         scaled = w * self.std
         return scaled * self.std / norm(scaled)
 
-    def metric(self, W: Array, times: float = 1.0) -> Array:
+    def metric(self, W: Array, times: float = 1.0, at: Array | None = None) -> Array:
         """Return ``W diag(d^2)``."""
         return np.asarray(W * (times * self.std) ** 2)
 
-    def add_metric(self, factor: float, out: Array, times: float = 1.0) -> None:
+    def add_metric(self, factor: float, out: Array, times: float = 1.0, at: Array | None = None) -> None:
         """Add ``factor diag(d^2)``."""
         diagonal(out)[:] += factor * (times * self.std) ** 2
 
@@ -309,10 +293,6 @@ class PerFeature(QuadraticNoise):
     def polar(self, v: Array) -> float:
         """Return ``||v / d||``."""
         return norm(v / self.std)
-
-    def polar_within(self, error: Array) -> float:
-        """Return ``||error / d||``."""
-        return self.polar(error)
 
     def excess(self, v: Array, level: float) -> float:
         """Return the distance to the ellipsoid of half-axes ``level d``."""
@@ -362,7 +342,7 @@ class Covariance(QuadraticNoise):
     sigma: float
     shape: "Shape"
 
-    def metric(self, W: Array, times: float = 1.0) -> Array:
+    def metric(self, W: Array, times: float = 1.0, at: Array | None = None) -> Array:
         """Return ``sigma^2 W C``."""
         square = (times * self.sigma) ** 2
         return np.asarray(W @ (square * self.shape.matrix) if W.ndim > 1 else square * (self.shape.matrix @ W))
@@ -375,7 +355,7 @@ class Covariance(QuadraticNoise):
         """Return ``2 eps sigma || |L'| |w| ||``."""
         return 2 * EPS * self.sigma * norm(np.abs(w) @ np.abs(self.shape.factor))
 
-    def add_metric(self, factor: float, out: Array, times: float = 1.0) -> None:
+    def add_metric(self, factor: float, out: Array, times: float = 1.0, at: Array | None = None) -> None:
         """Add ``factor sigma^2 C``."""
         out += (factor * (times * self.sigma) ** 2) * self.shape.matrix
 
@@ -434,7 +414,7 @@ class SingularCovariance(QuadraticNoise):
         directions, sizes, _ = svd(self.root / self.floors[:, np.newaxis], full_matrices=False)
         return directions, sizes
 
-    def metric(self, W: Array, times: float = 1.0) -> Array:
+    def metric(self, W: Array, times: float = 1.0, at: Array | None = None) -> Array:
         """Return ``W (sigma^2 R R' + diag(floors^2))``."""
         return np.asarray((times * self.sigma) ** 2 * ((W @ self.root) @ self.root.T) + W * (times * self.floors) ** 2)
 
@@ -446,7 +426,7 @@ class SingularCovariance(QuadraticNoise):
         """Return ``2 eps d sigma || |R'| |w| ||``, which matters if w is in the null space of R'."""
         return 2 * EPS * len(w) * self.sigma * norm(np.abs(w) @ np.abs(self.root))
 
-    def add_metric(self, factor: float, out: Array, times: float = 1.0) -> None:
+    def add_metric(self, factor: float, out: Array, times: float = 1.0, at: Array | None = None) -> None:
         """Add ``factor`` times the covariance."""
         out += factor * self.converted(times).worst_covariance(self.floors)
 
@@ -596,14 +576,16 @@ class Axis(Noise):
         result[largest] = math.copysign(self.sigma, w[largest])
         return result
 
-    def metric_at(self, w: Array, p: Array, times: float = 1.0) -> Array:
-        """Return ``grad a (grad a . p)``, because a is piecewise linear."""
-        gradient = times * self.gradient(w)
-        return gradient * float(gradient @ p)
+    def metric(self, W: Array, times: float = 1.0, at: Array | None = None) -> Array:
+        """Return ``grad a (grad a . w)``, because a is piecewise linear."""
+        assert at is not None
+        gradient = times * self.gradient(at)
+        return gradient * float(gradient @ W)
 
-    def add_metric_at(self, w: Array, factor: float, out: Array, times: float = 1.0) -> None:
+    def add_metric(self, factor: float, out: Array, times: float = 1.0, at: Array | None = None) -> None:
         """Add ``factor grad a grad a'``."""
-        gradient = times * self.gradient(w)
+        assert at is not None
+        gradient = times * self.gradient(at)
         out += factor * gradient[:, np.newaxis] * gradient
 
     def variances(self, n_features: int) -> Array:
@@ -613,10 +595,6 @@ class Axis(Noise):
     def polar(self, v: Array) -> float:
         """Return ``sum |v_j| / sigma``."""
         return float(np.abs(v).sum()) / self.sigma
-
-    def polar_within(self, error: Array) -> float:
-        """Return ``sum error_j / sigma``."""
-        return self.polar(error)
 
     def excess(self, v: Array, level: float) -> float:
         """Return the distance to the ``l1`` ball of radius ``sigma level`` (by sorting; Held et al. 1974)."""

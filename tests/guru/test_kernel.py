@@ -31,7 +31,7 @@ from gaussguru._guru.problems.binary import Binary
 from gaussguru._guru.solvers.bounds import certify
 from gaussguru._guru.solvers.kernel_sgd import KenGuru, KernelProblem, KernelState
 from gaussguru._guru.solvers.registry import KERNEL_SOLVERS
-from gaussguru._guru.solvers.subspace import Subspace, SubspacePolicy
+from gaussguru._guru.solvers.subspace import Subspace
 from gaussguru._rows.rows import Rows
 from gaussguru.losses import LOSSES
 from gaussguru.noise import Isotropic
@@ -991,7 +991,7 @@ def test_verbose(capsys):
 @pytest.fixture
 def spanned(monkeypatch):
     """Solve in a growing subspace however few samples there are."""
-    always = partial(Subspace, policy=SubspacePolicy(least_unknowns=0))
+    always = partial(Subspace, least_unknowns=0)
     monkeypatch.setitem(KERNEL_SOLVERS, "newton", replace(KERNEL_SOLVERS["newton"], spanned=always))
 
 

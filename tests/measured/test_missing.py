@@ -576,6 +576,7 @@ def test_errors_of_more_features(form):
         "low rank": LowRank(factors, err), "bare factors": LowRank(factors), "limits": Limits(err, np.eye(5, 3)),
         "sparse": sp.csr_array(err),
     }[form]  # fmt: skip
+    given = split_errors(X, given)[1]
     more = with_more(given, (5, 3), 2, 0.5)
     if form == "limits":
         np.testing.assert_array_equal(more.limits, np.eye(5, 5)[:, :5] * ([1, 1, 1, 0, 0]))

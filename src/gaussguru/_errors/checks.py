@@ -40,7 +40,9 @@ def check_causes(X_err: Any, X: Any) -> Errors:
 
     All roots are :func:`semidefinite_roots`; :func:`check_errors` uses Cholesky factors in some blocks of samples.
     """
-    return _errors_of(LowRank(semidefinite_roots(X_err)) if _are_covariances(X_err) else X_err, X)
+    if _are_covariances(X_err):
+        X_err = LowRank(semidefinite_roots(X_err), np.zeros(X_err.shape[:2]))
+    return _errors_of(X_err, X)
 
 
 def _are_covariances(X_err: Any) -> bool:
@@ -49,8 +51,8 @@ def _are_covariances(X_err: Any) -> bool:
 
 def _check_squares(X_err: Any) -> None:
     """Raise if the square of a finite error is no number."""
-    for part in (X_err.factors, X_err.std) if isinstance(X_err, LowRank) else (X_err,):
-        values = np.asarray(part.data if sp.issparse(part) else 0.0 if part is None else part)
+    for part in X_err.arrays if isinstance(X_err, LowRank) else (X_err,):
+        values = part.data if sp.issparse(part) else part
         largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))  # without a copy
         largest = math.sqrt(largest) if part is X_err and values.ndim == 3 else largest
         if LARGEST < largest < math.inf:
@@ -67,7 +69,7 @@ def _errors_of(X_err: Any, X: Any, map: Any = map) -> Errors:
     n, d = (int(size) for size in X.shape)
     if isinstance(X_err, LowRank):
         factors = np.ascontiguousarray(X_err.factors.transpose(0, 2, 1)).transpose(0, 2, 1)
-        return Factored(np.zeros((n, d)) if X_err.std is None else X_err.std, factors)
+        return Factored(X_err.std, factors)
     if sp.issparse(X_err):
         return Diagonal(X_err)
     if X_err.ndim == 1:

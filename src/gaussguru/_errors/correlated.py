@@ -18,6 +18,7 @@ from gaussguru._utils.linalg import Array, Index, diagonal
 class Factored(Errors):
     """Covariances ``diag(std_i^2) + F_i F_i'``, with ``std`` (n, n_features) and ``factors`` (n, n_features, rank)."""
 
+    is_large = True
     std: Array
     factors: Array
 
@@ -52,13 +53,13 @@ class Factored(Errors):
         n, _, rank = self.factors.shape
         return np.asarray((self.columns @ u).reshape(n, rank))
 
-    def seen(self, *directions: Array) -> "Roots":
+    def seen(self, *directions: Array) -> Roots:
         """Return the errors along some directions, from one product."""
         U, (n, _, rank) = np.array(directions), self.factors.shape
         common = np.moveaxis((self.columns @ U.T).reshape(n, rank, len(U)), 2, 0)
         if not self._has_std:
-            return Roots(self, common)
-        return Roots(self, np.concatenate([self.std * U[:, np.newaxis], common], axis=2))
+            return Roots(self.back, common)
+        return Roots(self.back, np.concatenate([self.std * U[:, np.newaxis], common], axis=2))
 
     def back(self, along: Array) -> Array:
         """Return ``sum_i F_i c_i`` for the rows ``c_i`` of an array, in which entries for ``std`` come first."""
@@ -95,11 +96,6 @@ class Factored(Errors):
         """Proportional to the number of columns of the factors."""
         rank = self.factors.shape[2]
         return 1.0 + rank, 2.0 + rank
-
-    @property
-    def is_large(self) -> bool:
-        """True."""
-        return True
 
     @property
     def width(self) -> int:
@@ -147,10 +143,6 @@ class Factored(Errors):
         rows = np.concatenate([part.factors.transpose(0, 2, 1) for part in factored])
         return Factored(np.concatenate([part.std for part in factored]), rows.transpose(0, 2, 1))
 
-    def covariance(self, i: int) -> Array:
-        """Return ``Sigma_i``."""
-        return np.asarray(np.diag(np.square(self.std[i])) + self.factors[i] @ self.factors[i].T)
-
     @property
     def n_causes(self) -> int:
         """One for each column of the factors, and one for each feature if ``std`` is not 0."""
@@ -178,6 +170,7 @@ class Covariances(Errors):
     uppers : array of the same shape, or None: R with ``R' R`` the covariances, for certificates
     """
 
+    is_large = True
     matrices: Array
     uppers: Array | None = None
 
@@ -194,7 +187,7 @@ class Covariances(Errors):
         """Return ``u' Sigma_i u``."""
         return np.asarray(np.maximum(np.stack([self.times(u) @ u for u in U], axis=1), 0.0))
 
-    def seen(self, *directions: Array) -> "Products":
+    def seen(self, *directions: Array) -> Products:
         """Return the errors along some directions, from one product."""
         (n, d, _), U = self.matrices.shape, np.array(directions)
         return Products(U, np.moveaxis((self.matrices.reshape(n * d, d) @ U.T).reshape(n, d, len(U)), 2, 0))
@@ -231,11 +224,6 @@ class Covariances(Errors):
         return 1.0 + self.matrices.shape[1], 3.0
 
     @property
-    def is_large(self) -> bool:
-        """True."""
-        return True
-
-    @property
     def width(self) -> int:
         """Entries of a covariance."""
         return int(self.matrices.shape[1]) ** 2
@@ -259,10 +247,6 @@ class Covariances(Errors):
         uppers = [part.uppers for part in parts if part.uppers is not None]
         matrices = np.concatenate([part.matrices for part in parts])
         return Covariances(matrices, np.concatenate(uppers) if len(uppers) == len(parts) else None)
-
-    def covariance(self, i: int) -> Array:
-        """Return ``Sigma_i``."""
-        return np.array(self.matrices[i])
 
     @property
     def n_causes(self) -> int:
@@ -289,6 +273,7 @@ class Combined(Errors):
     correlated : their errors
     """
 
+    is_large = True
     std: Array
     index: Index
     correlated: Errors
@@ -356,11 +341,6 @@ class Combined(Errors):
         share, (product, gram) = len(self.index) / self.n_samples, self.correlated.work
         return 1.0 + share * (product - 1.0), 1.0 + share * (gram - 1.0)
 
-    @property
-    def is_large(self) -> bool:
-        """True: the correlated errors are."""
-        return True
-
     def scaled(self, factor: float) -> "Combined":
         """Return all errors multiplied by a factor."""
         return Combined(self.std * factor, self.index, self.correlated.scaled(factor))
@@ -381,7 +361,3 @@ class Combined(Errors):
             np.concatenate([part.index + first for part, first in zip(parts, firsts[:-1], strict=True)]),
             self.correlated.joined([part.correlated for part in parts]),
         )
-
-    def covariance(self, i: int) -> Array:
-        """Return ``Sigma_i``."""
-        return np.asarray(self.take(slice(i, i + 1)).dense()[0])

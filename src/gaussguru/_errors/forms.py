@@ -10,9 +10,9 @@ Problems use them only through
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,6 +22,11 @@ from gaussguru._utils.linalg import Array, Index, norm
 
 class Errors(ABC):
     """Noise covariances ``Sigma_i`` of n samples, checked."""
+
+    # Whether the noise of different features is known to be independent.
+    is_independent: ClassVar[bool] = False
+    # Whether a copy sorted by class would take much of the time of a product.
+    is_large: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -36,13 +41,13 @@ class Errors(ABC):
     def times(self, u: Array) -> Array:
         """Return ``Sigma_i u``, of shape (n_samples, n_features)."""
 
-    @abstractmethod
     def pull(self, t: Array, u: Array) -> Array:
         """Return ``sum_i t_i Sigma_i u``."""
+        return self.seen(u).pull(t)
 
-    @abstractmethod
     def between(self, u: Array, v: Array) -> Array:
         """Return ``u' Sigma_i v`` for every sample."""
+        return self.seen(u, v).between(0, 1)
 
     @abstractmethod
     def add(self, t: Array, out: Array) -> None:
@@ -52,11 +57,11 @@ class Errors(ABC):
     def roots(self, t: Array) -> Array:
         """Return ``sum_i t_i F_i`` for roots ``F_i F_i' = Sigma_i``, a row per feature; a vector if independent."""
 
-    @abstractmethod
     def dense(self) -> Array:
         """Return variances of shape (n_samples, n_features) if errors are independent, else all covariances."""
+        raise NotImplementedError
 
-    def seen(self, *directions: Array) -> "ErrorsAlong":
+    def seen(self, *directions: Array) -> "ByErrors | Roots | Products":
         """Return the errors along some directions u, numbered in their order."""
         return ByErrors(self, directions)
 
@@ -90,11 +95,6 @@ class Errors(ABC):
     def least_rows(self) -> int:
         """Least number of samples per block, if a block has work that does not depend on their number."""
         return 0
-
-    @property
-    def is_large(self) -> bool:
-        """Whether a copy sorted by class would take much of the time of a product."""
-        return False
 
     @property
     def is_dense_diagonal(self) -> bool:
@@ -144,18 +144,14 @@ class Errors(ABC):
     def take(self, index: Index | slice) -> "Errors":
         """Return the errors of some samples."""
 
-    @abstractmethod
     def joined(self, parts: "Sequence[Any]") -> "Errors":
         """Return the errors of all samples of several parts, including this one."""
+        raise NotImplementedError
 
-    @abstractmethod
     def covariance(self, i: int) -> Array:
         """Return ``Sigma_i``."""
-
-    @property
-    def is_independent(self) -> bool:
-        """Whether the noise of different features is known to be independent."""
-        return False
+        covariance = self.take(slice(i, i + 1)).dense()[0]
+        return np.diag(covariance) if covariance.ndim == 1 else covariance
 
     @property
     def n_causes(self) -> int:
@@ -178,16 +174,6 @@ class Errors(ABC):
         return self.moved(rng.standard_normal((self.n_samples, self.n_causes)))
 
 
-class ErrorsAlong(Protocol):
-    """Errors along some directions u."""
-
-    def between(self, i: int, j: int) -> Array:
-        """Return ``u_i' Sigma u_j`` of every sample."""
-
-    def pull(self, *weights: Array) -> Array:
-        """Return ``sum t_k Sigma u_k``, over samples and directions."""
-
-
 @dataclass(frozen=True)
 class ByErrors:
     """Errors along some directions, each result computed when it is asked for."""
@@ -205,18 +191,14 @@ class ByErrors:
         return np.asarray(sum(parts[1:], start=parts[0]))
 
 
-class Rooted(Protocol):
-    """Errors with roots: ``Sigma_i = F_i F_i'``."""
-
-    def back(self, along: Array) -> Array:
-        """Return ``sum_i F_i c_i`` for the rows ``c_i`` of an array."""
-
-
 @dataclass(frozen=True)
 class Roots:
-    """Errors along some directions from ``along``, all ``F_i' u``, of shape (n_directions, n_samples, rank)."""
+    """Errors along some directions from ``along``, all ``F_i' u``, of shape (n_directions, n_samples, rank).
 
-    errors: Rooted
+    ``back`` returns ``sum_i F_i c_i`` for the rows ``c_i`` of an array.
+    """
+
+    back: Callable[[Array], Array]
     along: Array
 
     def between(self, i: int, j: int) -> Array:
@@ -225,7 +207,7 @@ class Roots:
 
     def pull(self, *weights: Array) -> Array:
         """Return ``sum t_k Sigma u_k``, over samples and directions."""
-        return self.errors.back(sum(t[:, np.newaxis] * a for t, a in zip(weights, self.along, strict=True)))
+        return self.back(np.asarray(sum(t[:, np.newaxis] * a for t, a in zip(weights, self.along, strict=True))))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Forms other than arrays in which users give error bars, and posteriors that are mixtures."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, Self
 
@@ -27,6 +27,11 @@ class RowsOfArrays:
     _main: ClassVar[str]
 
     @property
+    def arrays(self) -> tuple[Any, ...]:
+        """All arrays; in parsed errors none is None."""
+        return tuple(vars(self).values())
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the main array; scikit-learn needs it to take the rows of a fold by ``X_err[rows]``."""
         return np.shape(getattr(self, self._main))
@@ -35,8 +40,7 @@ class RowsOfArrays:
         return len(getattr(self, self._main))
 
     def __getitem__(self, index: Any) -> Self:
-        parts = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
-        return type(self)(*(None if part is None else take_rows(part, index) for part in parts))
+        return type(self)(*(None if part is None else take_rows(part, index) for part in self.arrays))
 
 
 @dataclass(frozen=True)
@@ -175,9 +179,8 @@ def with_more(X_err: Any, shape: tuple[int, int], n_more: int, error: float) -> 
     """Return parsed error bars of X (of ``shape``) with ``n_more`` further features, all with the same ``error``."""
     more = (0, n_more)
     if isinstance(X_err, LowRank):
-        std = np.zeros(shape) if X_err.std is None else X_err.std
-        padded = np.pad(std, ((0, 0), more), constant_values=error)
-        return LowRank(np.pad(X_err.factors, ((0, 0), more, (0, 0))), padded)
+        std = np.pad(X_err.std, ((0, 0), more), constant_values=error)
+        return LowRank(np.pad(X_err.factors, ((0, 0), more, (0, 0))), std)
     if isinstance(X_err, Limits):
         return Limits(np.pad(X_err.err, ((0, 0), more), constant_values=error), np.pad(X_err.limits, ((0, 0), more)))
     errors = X_err.toarray() if sp.issparse(X_err) else X_err

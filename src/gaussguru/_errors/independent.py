@@ -16,6 +16,7 @@ from gaussguru._utils.linalg import Array, Index, diagonal
 class PerSample(Errors):
     """One standard deviation per sample, the same for all features."""
 
+    is_independent = True
     std: Array
     n_features: int
 
@@ -69,15 +70,6 @@ class PerSample(Errors):
         """Return the errors of all samples of several parts."""
         return PerSample(np.concatenate([part.std for part in parts]), self.n_features)
 
-    def covariance(self, i: int) -> Array:
-        """Return ``e_i^2 I``."""
-        return np.asarray(np.eye(self.n_features) * self.std[i] ** 2)
-
-    @property
-    def is_independent(self) -> bool:
-        """True."""
-        return True
-
     @property
     def n_causes(self) -> int:
         """One for each feature."""
@@ -96,6 +88,7 @@ class PerSample(Errors):
 class Diagonal(Errors):
     """A standard deviation for every sample and feature, dense or CSR (no entry: exact)."""
 
+    is_independent = True
     std: Any
 
     @property
@@ -159,16 +152,6 @@ class Diagonal(Errors):
         """Return the errors of all samples of several parts."""
         each = [part.std for part in parts]
         return Diagonal(sp.vstack(each, format="csr") if sp.issparse(self.std) else np.concatenate(each))
-
-    def covariance(self, i: int) -> Array:
-        """Return ``diag(e_i^2)``."""
-        row = self.std[[i]].toarray()[0] if sp.issparse(self.std) else self.std[i]
-        return np.diag(np.square(row))
-
-    @property
-    def is_independent(self) -> bool:
-        """True."""
-        return True
 
     @property
     def n_causes(self) -> int:

@@ -34,7 +34,7 @@ def has_unmeasured(X_err: Any) -> bool:
             "into values with errors"
         )
     if isinstance(X_err, LowRank):
-        return X_err.std is not None and finite_least(X_err.std) is None
+        X_err = X_err.std
     return finite_least(X_err) is None
 
 
@@ -47,7 +47,7 @@ def standard_deviations(X_err: Any, shape: tuple[int, int]) -> Array:
     if isinstance(X_err, LowRank):
         with np.errstate(over="ignore"):
             common = np.einsum("ijr,ijr->ij", X_err.factors, X_err.factors)
-            return np.asarray(np.sqrt(common if X_err.std is None else common + np.square(X_err.std)))
+            return np.asarray(np.sqrt(common + np.square(X_err.std)))
     errors = X_err.toarray() if sp.issparse(X_err) else X_err
     if errors.ndim == 3:
         return np.asarray(np.sqrt(np.einsum("ijj->ij", errors)))
@@ -56,9 +56,7 @@ def standard_deviations(X_err: Any, shape: tuple[int, int]) -> Array:
 
 def unmeasured(X_err: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
     """Return the mask of values with an infinite error, from parsed error bars."""
-    if isinstance(X_err, LowRank):
-        return np.isinf(np.zeros(shape) if X_err.std is None else X_err.std)
-    return np.isinf(standard_deviations(X_err, shape))
+    return np.isinf(X_err.std if isinstance(X_err, LowRank) else standard_deviations(X_err, shape))
 
 
 def not_measured(X_err: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
@@ -204,7 +202,7 @@ class _Noise:
         """Return a copy of parsed error bars."""
         errors = finite(X_err)
         if isinstance(errors, LowRank):
-            return cls(None, np.zeros(shape) if errors.std is None else errors.std, np.array(errors.factors))
+            return cls(None, errors.std, np.array(errors.factors))
         none = np.zeros((*shape, 0))
         if errors.ndim == 3:
             return cls(errors, np.zeros(shape), none)

@@ -7,7 +7,7 @@ Every estimator, function, source and table first calls :func:`gaussguru._errors
     standard deviations     float64, (n,) or (n, d); infinite for missing values
     covariances             float64, (n, d, d); a missing value has an infinite variance, and covariances of 0
     a sparse matrix         CSR, (n, d), standard deviations; no entry is an exact value
-    LowRank                 finite factors, 0 for missing values; standard deviations of (n, d), or None
+    LowRank                 finite factors, 0 for missing values; standard deviations of (n, d)
     Limits                  standard deviations and limits of (n, d)
 
 with the number of samples and features of X, no NaN, no negative numbers, and covariances that are symmetric and
@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from gaussguru._errors.arrays import Gaps, check_given, check_semidefinite, deviations, error_numbers, finite_least
-from gaussguru._errors.given import Asymmetric, Limits, LowRank
+from gaussguru._errors.given import Asymmetric, Limits, LowRank, RowsOfArrays
 from gaussguru._utils.frames import (
     as_numbers,
     check_same_names,
@@ -139,8 +139,7 @@ def marked(errors: Any, gaps: Gaps) -> Any:
     if isinstance(errors, Limits):
         return Limits(np.where(gaps, np.inf, errors.err), np.where(gaps, 0, errors.limits))
     if isinstance(errors, LowRank):
-        std = np.zeros(gaps.shape) if errors.std is None else errors.std
-        return LowRank(np.where(gaps[:, :, np.newaxis], 0.0, errors.factors), np.where(gaps, np.inf, std))
+        return LowRank(np.where(gaps[:, :, np.newaxis], 0.0, errors.factors), np.where(gaps, np.inf, errors.std))
     if sp.issparse(errors):
         errors = errors.toarray()
     if errors.ndim < 3:
@@ -156,8 +155,7 @@ def scaled(errors: Any, factor: Any) -> Any:
     if isinstance(errors, Limits):
         return Limits(scaled(errors.err, size), errors.limits)
     if isinstance(errors, LowRank):
-        common = errors.factors * np.reshape(factor, (-1, 1))
-        return LowRank(common, None if errors.std is None else scaled(errors.std, size))
+        return LowRank(errors.factors * np.reshape(factor, (-1, 1)), scaled(errors.std, size))
     if sp.issparse(errors):
         return sp.csr_matrix(errors.multiply(size))
     if errors.ndim == 3:
@@ -174,7 +172,7 @@ def finite(errors: Any) -> Any:
     if isinstance(errors, Limits):
         errors = errors.err
     if isinstance(errors, LowRank):
-        return LowRank(errors.factors, None if errors.std is None else finite(errors.std))
+        return LowRank(errors.factors, finite(errors.std))
     return errors if sp.issparse(errors) else np.where(np.isinf(errors), 0.0, errors)
 
 
@@ -186,30 +184,24 @@ def stacked_errors(parts: Sequence[Any]) -> Any:
     first = parts[0]
     if first is None:
         return None
-    if len({type(part) if isinstance(part, Limits | LowRank) else part.ndim > 2 for part in parts}) > 1:
+    if len({type(part) if isinstance(part, RowsOfArrays) else part.ndim > 2 for part in parts}) > 1:
         forms = "standard deviations, covariances, LowRank or Limits"
         raise ValueError(f"X_err must be of one form in all partitions: {forms}")
-    if isinstance(first, Limits):
-        return Limits(np.concatenate([part.err for part in parts]), np.concatenate([part.limits for part in parts]))
-    if isinstance(first, LowRank):
-        std = [np.zeros(part.factors.shape[:2]) if part.std is None else part.std for part in parts]
-        has_std = any(part.std is not None for part in parts)
-        return LowRank(np.concatenate([part.factors for part in parts]), np.concatenate(std) if has_std else None)
+    if isinstance(first, RowsOfArrays):
+        return type(first)(*map(np.concatenate, zip(*(part.arrays for part in parts), strict=True)))
     if all(map(sp.issparse, parts)):
         return sp.vstack(parts, format="csr")
     dense = [part.toarray() if sp.issparse(part) else part for part in parts]
-    width = max((part.shape[1] for part in dense if part.ndim == 2), default=0)
-    if width:
-        dense = [part if part.ndim == 2 else np.repeat(part[:, np.newaxis], width, axis=1) for part in dense]
+    if len({part.ndim for part in dense}) > 1:  # one error for each sample in some arrays, for each value in others
+        d = max(part.shape[1] for part in dense if part.ndim == 2)
+        dense = [np.broadcast_to(part.T, (d, len(part))).T for part in dense]
     return np.concatenate(dense)
 
 
 def columns_of_errors(errors: Any, columns: Index) -> Any:
     """Return parsed error bars of some features."""
-    if isinstance(errors, Limits):
-        return Limits(errors.err[:, columns], errors.limits[:, columns])
-    if isinstance(errors, LowRank):
-        return LowRank(errors.factors[:, columns], None if errors.std is None else errors.std[:, columns])
+    if isinstance(errors, RowsOfArrays):
+        return type(errors)(*(array[:, columns] for array in errors.arrays))
     if errors.ndim == 1:
         return errors
     return errors[:, columns] if errors.ndim == 2 else errors[:, columns][:, :, columns]
@@ -224,8 +216,7 @@ def put_errors(errors: Any, columns: Index, new: Any, shape: tuple[int, int]) ->
     if isinstance(errors, LowRank):
         kept, causes = errors.factors.copy(), np.zeros((*shape, new.factors.shape[2]))
         kept[:, columns], causes[:, columns] = 0.0, new.factors
-        std = [np.zeros(part.factors.shape[:2]) if part.std is None else part.std for part in (errors, new)]
-        return LowRank(np.concatenate([kept, causes], axis=2), put_errors(std[0], columns, std[1], shape))
+        return LowRank(np.concatenate([kept, causes], axis=2), put_errors(errors.std, columns, new.std, shape))
     if sp.issparse(errors):
         result = errors.tolil(copy=True)
         result[:, columns] = new
@@ -270,8 +261,7 @@ def _low_rank(given: LowRank, shape: tuple[int, int], gaps: Gaps, name: str) -> 
     if finite_least(known) is None:
         check_given(known, f"{name}.factors")
         raise ValueError(f"{name}.factors must be finite; infinity in {name}.std marks values that were not measured")
-    errors = LowRank(known, std if std.any() else None)
-    return marked(errors, missing) if missing.any() else errors
+    return marked(LowRank(known, std), missing if missing.any() else None)
 
 
 def _split_limits(X: Any, given: Limits, shape: tuple[int, int], gaps: Gaps) -> tuple[Any, Limits]:

@@ -81,6 +81,7 @@ class SparseFactors(Errors):
     covariances : ``F_i F_i'``
     """
 
+    is_large = True
     factors: Stacked
     covariances: Stacked
     # Slices taken so far: every pass over the samples takes the same ones.
@@ -108,23 +109,11 @@ class SparseFactors(Errors):
 
     def seen(self, *directions: Array) -> "Roots":
         """Return the errors along some directions, from one product."""
-        return Roots(self, self.factors.times(np.array(directions)))
-
-    def back(self, along: Array) -> Array:
-        """Return ``sum_i F_i c_i`` for the rows ``c_i`` of an array."""
-        return self.factors.back(along)
+        return Roots(self.factors.back, self.factors.times(np.array(directions)))
 
     def times(self, u: Array) -> Array:
         """Return ``Sigma_i u``."""
         return np.asarray(self.covariances.times(u[np.newaxis])[0])
-
-    def pull(self, t: Array, u: Array) -> Array:
-        """Return ``sum_i t_i Sigma_i u``."""
-        return self.seen(u).pull(t)
-
-    def between(self, u: Array, v: Array) -> Array:
-        """Return ``(F_i' u).(F_i' v)``."""
-        return self.seen(u, v).between(0, 1)
 
     def add(self, t: Array, out: Array) -> None:
         """Add ``sum_i t_i Sigma_i``."""
@@ -150,11 +139,6 @@ class SparseFactors(Errors):
         """Mean number of stored entries per sample."""
         return self.n_stored // max(1, self.n_samples)
 
-    @property
-    def is_large(self) -> bool:
-        """True."""
-        return True
-
     def scaled(self, factor: float) -> "SparseFactors":
         """Return all errors multiplied by a factor."""
         return SparseFactors(self.factors.scaled(factor), self.covariances.scaled(factor**2))
@@ -174,7 +158,3 @@ class SparseFactors(Errors):
         return SparseFactors(
             Stacked.joined([part.factors for part in parts]), Stacked.joined([part.covariances for part in parts])
         )
-
-    def covariance(self, i: int) -> Array:
-        """Return ``Sigma_i``."""
-        return np.asarray(self.take(slice(i, i + 1)).dense()[0])

@@ -331,9 +331,7 @@ class FillsGaps:
     def _measured(self, X: object, X_err: object = None) -> tuple[Any, Any]:
         """Return samples and error bars without gaps, filled by the population of the fit."""
         check_is_fitted(self)
-        X, X_err = split_errors(X, X_err)
-        if has_unmeasured(X_err):
-            X, X_err = self._filled(X, X_err)
+        X, X_err = self._filled(X, X_err)
         try:
             return check_features(X, estimator=self), X_err
         except ValueError as error:
@@ -346,9 +344,7 @@ class FillsGaps:
 
     def _labelled(self, X: object, y: object, sample_weight: object, X_err: object) -> tuple[Samples, Any]:
         """Return new samples with their labels, of all classes of the fit, and error bars without gaps."""
-        X, errors = split_errors(X, X_err)
-        if has_unmeasured(errors):
-            X, errors = self._filled(X, errors)
+        X, errors = self._filled(X, X_err)
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self, reset=False)
         self._check_classes(samples.classes)
         return samples, errors
@@ -358,14 +354,17 @@ class FillsGaps:
             raise ValueError(f"y must have the classes {self.classes_.tolist()!r}; got {classes.tolist()!r}")
 
     def _filled(self, X: object, X_err: object) -> tuple[Any, Any]:
+        """Return new samples and their parsed errors, without gaps."""
+        X, X_err = split_errors(X, X_err)
+        if not has_unmeasured(X_err):
+            return X, X_err
         if sp.issparse(X):
             raise ValueError("X_err has infinite errors, for what was not measured: that needs a dense X")
-        population = getattr(self, "population_", None)
+        population: Population | None = getattr(self, "population_", None)
         if population is None:
             raise without_population("this classifier")
         table = X if is_frame(X) else as_numbers(X, "X")
-        filled: tuple[Any, Any] = population.fill(table, X_err, correlated=self._keeps_correlations)
-        return filled
+        return population.fill(table, X_err, correlated=self._keeps_correlations)
 
 
 class GuruEstimator(Classifier):
@@ -480,7 +479,7 @@ class GuruEstimator(Classifier):
     ) -> Result:
         """Solve a problem, by the method of ``solver`` unless another is given, and keep all but the coefficients."""
         solver = (method or self._method).solver(posed.problem, warm=start is not None, **self._settings())
-        solution = solver.solve(posed.problem, None if start is None else posed.start(*start))
+        solution: Result = solver.solve(posed.problem, None if start is None else posed.start(*start))
         self._warn(solution, posed.problem)  # while there are threads: it may look at the rows
         result = posed.result(solution)
         self._adopt(posed, classes, result)

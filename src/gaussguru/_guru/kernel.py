@@ -387,7 +387,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         """Solve in a growing subspace; return False where a factor of the kernel matrix does better."""
         n = len(samples.labels)
         _check_memory(n)
-        if n < solver.policy.least_unknowns or not kernel.is_definite:
+        if n < solver.least_unknowns or not kernel.is_definite:
             return False
         gram = Gram(kernel, samples.X, np.inf)
         with block_map(np.broadcast_to(0.0, (n, n)), self.n_jobs) as mapped:

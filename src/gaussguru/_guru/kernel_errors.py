@@ -21,7 +21,7 @@ of the expected features. They are not stored: products with them are computed f
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -362,7 +362,7 @@ class KernelErrors(Errors):
 
     def seen(self, *directions: Array) -> Roots:
         """Return the errors along some directions, from one product."""
-        return Roots(self, np.moveaxis(self.along(np.array(directions)), 1, 0))
+        return Roots(self.back, np.moveaxis(self.along(np.array(directions)), 1, 0))
 
     def variances(self, U: Array) -> Array:
         """Return ``||F_i' u||^2``."""
@@ -373,15 +373,6 @@ class KernelErrors(Errors):
         """Return ``F_i F_i' u``."""
         inner = self._inner(self.along(u[np.newaxis])[:, 0])
         return np.ascontiguousarray(self._in_features((self._offsets(inner) * self._all_slopes()).T).T)
-
-    def pull(self, t: Array, u: Array) -> Array:
-        """Return ``sum_i t_i F_i F_i' u``."""
-        return self.back(t[:, np.newaxis] * self.along(u[np.newaxis])[:, 0])
-
-    def between(self, u: Array, v: Array) -> Array:
-        """Return ``(F_i' u).(F_i' v)``."""
-        along = self.along(np.array([u, v]))
-        return np.asarray(np.einsum("ij,ij->i", along[:, 0], along[:, 1]))
 
     def add(self, t: Array, out: Array) -> None:
         """Add ``sum_i t_i F_i F_i'``: a Gram matrix for every column of the roots.
@@ -439,36 +430,6 @@ class KernelErrors(Errors):
         """Return the errors of some samples."""
         centres = None if self.centres is None else self.centres[index]
         return replace(self, slopes=self.slopes[index], roots_of=self.roots_of[index], centres=centres)
-
-    def joined(self, parts: "Sequence[KernelErrors]") -> "KernelErrors":
-        """Return the errors of all samples of several parts with the same points."""
-        centres = [part.centres for part in parts if part.centres is not None]
-        return replace(
-            self,
-            slopes=np.concatenate([part.slopes for part in parts]),
-            roots_of=np.concatenate([part.roots_of for part in parts]),
-            centres=np.concatenate(centres) if len(centres) == len(parts) else None,
-        )
-
-    def _factor(self, i: int) -> Array:
-        """Return ``F_i``."""
-        errors = self.take(slice(i, i + 1))
-        columns = [errors._columns(j)[0] for j in range(self.rank)]
-        return self._in_features(np.array(columns).T * errors._all_slopes()[0][:, np.newaxis])
-
-    def covariance(self, i: int) -> Array:
-        """Return ``F_i F_i'``."""
-        factor = self._factor(i)
-        return np.asarray(factor @ factor.T)
-
-    def dense(self) -> Array:
-        """Return all covariances."""
-        return np.array([self.covariance(i) for i in range(self.n_samples)])
-
-    def sample(self, rng: np.random.Generator) -> Array:
-        """Return ``F_i`` times independent normal numbers."""
-        normal = rng.standard_normal((self.n_samples, self.rank))
-        return np.array([self._factor(i) @ normal[i] for i in range(self.n_samples)])
 
 
 def noisy_features(

@@ -152,7 +152,7 @@ def surveyed(
     ready = ready.then(in_units, shift=units.shift, x=units.x, check=check)
     n_parts = None if streamed else len(parts)
     draw = Draw(partial(_drawn, n_parts=n_parts), RARE, n_parts) if draws else None
-    kept, surveys = ready.surveyed(survey, by_class=class_weight is not None, draw=draw)
+    kept, surveys = ready.both(survey, by_class=class_weight is not None, draw=draw)
     used = [k for k, (part, _) in enumerate(surveys) if part.n_rows]
     if len(used) < len(surveys):
         ready, (kept,) = ready.chosen(used, kept)

@@ -140,9 +140,9 @@ class AffineMap:
         n_out = A.shape[1]
         if isinstance(X_err, LowRank):
             factors = np.einsum("ijr,jk->ikr", X_err.factors, A, optimize=True)
-            if X_err.std is None:
-                return LowRank(factors)
-            return LowRank(np.concatenate([factors, A.T[np.newaxis] * X_err.std[:, np.newaxis, :]], axis=2))
+            if X_err.std.any():
+                factors = np.concatenate([factors, A.T[np.newaxis] * X_err.std[:, np.newaxis, :]], axis=2)
+            return LowRank(factors, np.zeros(factors.shape[:2]))
         if not sp.issparse(X_err):
             if X_err.ndim == 1:
                 product = A.T @ A

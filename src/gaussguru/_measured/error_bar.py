@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru._errors import LowRank, standard_deviations
+from gaussguru._errors import standard_deviations
 from gaussguru._guru.base import Classifier, CollapseWarning, check_errors_given, seed_of
 from gaussguru._guru.streamed import by_parts, class_totals, names_of
 from gaussguru._measured.affine import NotLinearError
@@ -685,7 +685,7 @@ def _of_every_value(X_err: Any, shape: tuple[int, int]) -> Any:
     """Return errors in the form of noisier copies: standard deviations of every value, (n, d), or covariances."""
     if sp.issparse(X_err) or (isinstance(X_err, np.ndarray) and X_err.ndim == 1):
         return np.array(standard_deviations(X_err, shape))
-    return LowRank(X_err.factors, np.zeros(shape)) if isinstance(X_err, LowRank) and X_err.std is None else X_err
+    return X_err
 
 
 def _weighted_part(classes: NDArray[Any], factors: Array, part: Part) -> Part:

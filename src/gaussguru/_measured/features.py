@@ -185,7 +185,7 @@ class FeatureColumns:
         if not isinstance(errors, LowRank):
             return np.asarray(np.einsum("ar,nar->nr", self.axes, errors @ self.axes))
         common = np.square(np.einsum("nac,ar->nrc", errors.factors, self.axes)).sum(axis=2)
-        return np.asarray(common if errors.std is None else common + np.square(errors.std) @ np.square(self.axes))
+        return np.asarray(common + np.square(errors.std) @ np.square(self.axes))
 
 
 def _errors_of(X: Array, X_err: Any) -> tuple[NDArray[np.bool_], Array]:
@@ -235,7 +235,6 @@ def with_noise(
     added = np.where(fixed, 0.0, np.sqrt(larger - present) * np.sqrt(larger + present))  # squares may overflow
     values = X + added * normal
     if isinstance(X_err, LowRank):
-        std = added if X_err.std is None else np.hypot(X_err.std, added)
-        return values, LowRank(X_err.factors, std)
+        return values, LowRank(X_err.factors, np.hypot(X_err.std, added))
     errors = np.where(fixed, standard_deviations(X_err, (n, d)), larger)
     return values, Limits(errors, X_err.limits) if isinstance(X_err, Limits) else errors

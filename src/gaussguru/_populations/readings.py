@@ -169,8 +169,7 @@ def read(X: object, X_err: Any) -> Readings:
         return _read_limits(values, X_err, missing)
     with np.errstate(over="ignore"):
         if isinstance(X_err, LowRank):
-            std = np.zeros(shape) if X_err.std is None else X_err.std
-            rows = Readings(values, np.square(std), None, X_err.factors)
+            rows = Readings(values, np.square(X_err.std), None, X_err.factors)
         elif X_err is not None and X_err.ndim == 3:
             rows = Readings(values, None, None, None, X_err)
         else:

@@ -182,7 +182,7 @@ class Slots(list[Slot]):
 
 @dataclass(frozen=True)
 class Cluster:
-    """Items on a cluster; see :class:`gaussguru._rows.streams.Blocks`."""
+    """Items on a cluster; see :class:`gaussguru._rows.streams.LocalParts`."""
 
     session: Session
     items: list[Future]  # of each group
@@ -212,12 +212,10 @@ class Cluster:
         return total
 
     def both(self, task: Task[tuple[object, T]], /, *vectors: RowVector, **shared: object) -> tuple[RowVector, T]:
-        kept, sums = self._paired(_listed_and_in_runs, task, vectors, shared)
-        return kept, self._summed(sums)
-
-    def surveyed(self, task: Task[tuple[object, T]], /, **shared: object) -> tuple[RowVector, list[T]]:
-        kept, futures = self._paired(_unzipped, task, (), shared)
-        return kept, self._in_order(self.session.received(futures), self.groups)
+        futures = self._run(_listed_and_in_runs, task, vectors, shared)
+        # The second halves are tasks of their own: adding them moves no row vectors.
+        total: T = self._summed(self.session.map(_second, "sums", futures))
+        return Slots(Slot(future, 0) for future in futures), total
 
     def then(
         self, make: Step, /, *vectors: RowVector, bare: Step | None = None, kept: bool = True, **shared: object
@@ -260,14 +258,6 @@ class Cluster:
         numbers = itertools.chain.from_iterable(groups)
         pairs = zip(numbers, itertools.chain.from_iterable(results), strict=True)
         return [value for _, value in sorted(pairs, key=lambda pair: pair[0])]
-
-    def _paired(
-        self, way: Step, task: Step, vectors: tuple[RowVector, ...], shared: Shared
-    ) -> tuple[RowVector, list[Future]]:
-        """Start a task that returns pairs; return the first halves as a row vector, and futures of the second."""
-        futures = self._run(way, task, vectors, shared)
-        # The second halves are tasks of their own: adding them moves no row vectors.
-        return Slots(Slot(future, 0) for future in futures), self.session.map(_second, "sums", futures)
 
     def _run(
         self, way: Step, task: Step, vectors: Sequence[RowVector], shared: Shared, groups: list[Group] | None = None
@@ -363,11 +353,6 @@ def _picked(values: Any, numbers: list[int], half: int | None, path: tuple[int, 
 
 def _listed(results: Iterator[tuple[int, T]]) -> list[T]:
     return [value for _, value in results]
-
-
-def _unzipped(results: Iterator[tuple[int, tuple[Any, Any]]]) -> tuple[list[Any], list[Any]]:
-    pairs = _listed(results)
-    return [one for one, _ in pairs], [other for _, other in pairs]
 
 
 def _in_runs(results: Iterator[tuple[int, Any]]) -> Runs:

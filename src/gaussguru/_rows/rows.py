@@ -338,14 +338,7 @@ class Rows:
         if len(self.blocks) == 1:
             vector, total = task(self.blocks[0], *map(_only, vectors), **shared)
             return [vector], total
-        kept: RowVector = []
-
-        def sums() -> Iterator[T]:
-            for vector, part in self._mapped(task, vectors, shared, False):
-                kept.append(vector)
-                yield part
-
-        return kept, summed(sums())
+        return halves(self._mapped(task, vectors, shared, False))
 
     def _mapped(
         self, task: Task[T], vectors: Sequence[RowVector], shared: dict[str, object], pointwise: bool
@@ -377,11 +370,6 @@ class Rows:
         """Return ``R' X``; one pass."""
         self.count("value")
         return self.total(scatter, R)
-
-    def products(self) -> Array:
-        """Return ``X X'``, for few rows."""
-        products = self.X @ self.X.T
-        return np.asarray(products.toarray() if self.is_sparse else products, dtype=np.float64)
 
     def mixed(self, parts: Sequence[tuple[float, RowVector]]) -> RowVector:
         """Return a linear combination of row vectors."""
@@ -573,6 +561,18 @@ def _slice_rows(X: Matrix, begin: int, end: int) -> Matrix:
 def summed(parts: Iterable[T]) -> T:
     """Return the sum of numbers, arrays, or (named) tuples of them, in their order; the first ones are overwritten."""
     return reduce(partial(added, plus=operator.iadd), parts)
+
+
+def halves(pairs: Iterable[tuple[object, T]]) -> tuple[RowVector, T]:
+    """Return the first entries of pairs in a list, and the sum of the second ones, which are added as they come."""
+    kept: RowVector = []
+
+    def sums() -> Iterator[T]:
+        for vector, part in pairs:
+            kept.append(vector)
+            yield part
+
+    return kept, summed(sums())
 
 
 def added(one: T, other: T, plus: Task[Any] = operator.add) -> T:

@@ -1,7 +1,7 @@
 """Rows that are read in parts: each block is made when a task needs it, here or on a cluster.
 
-A :class:`Part` holds samples of a source: values, labels, weights, error bars. A :class:`Blocks` stores parts and runs
-tasks over them: :class:`LocalParts` reads them in the threads of this process,
+A :class:`Part` holds samples of a source: values, labels, weights, error bars. ``Blocks`` store parts and run tasks
+over them: :class:`LocalParts` reads them in the threads of this process,
 :class:`gaussguru._rows.cluster.Cluster` keeps them on the workers of Dask. Row vectors stay with the parts; sums are
 returned, added in the order of the parts, so that a result does not depend on threads or workers.
 
@@ -23,7 +23,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
-from typing import Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -43,11 +43,15 @@ from gaussguru._rows.rows import (
     Task,
     check_squares,
     class_moments,
+    halves,
     signed_weights,
     summed,
 )
 from gaussguru._utils.linalg import Array, Index
 from gaussguru._utils.types import MixedArray
+
+if TYPE_CHECKING:
+    from gaussguru._rows.cluster import Cluster
 
 # Bytes of a row vector kept in memory; the rest goes to a temporary file.
 KEPT_BYTES = 64 << 20
@@ -173,47 +177,9 @@ def _digest(values: Any) -> int:
     return zlib.crc32(_bytes_of(np.ascontiguousarray(values).view(np.uint8)))
 
 
-class Blocks(Protocol):
-    """Items, each a part or made of a part, and tasks over them.
-
-    A task is called with an item and its entry of each row vector; if it is ``pointwise``, it does not read X.
-    """
-
-    def __len__(self) -> int: ...
-
-    def each(self, task: Step, /, *vectors: RowVector, pointwise: bool = False, **shared: object) -> RowVector:
-        """Return the results of a task as a row vector, which stays with the items."""
-
-    def collected(
-        self, task: Task[T], /, *vectors: RowVector, pointwise: bool = False, some: Some = None, **shared: object
-    ) -> list[T]:
-        """Return the (small) results of a task of all items, or of those with the numbers ``some``, to this process."""
-
-    def total(self, task: Task[T], /, *vectors: RowVector, pointwise: bool = False, **shared: object) -> T:
-        """Return the sum of the results of a task, added in the order of the items."""
-
-    def both(self, task: Task[tuple[object, T]], /, *vectors: RowVector, **shared: object) -> tuple[RowVector, T]:
-        """Return a row vector and a sum, from a task that returns pairs."""
-
-    def surveyed(self, task: Task[tuple[object, T]], /, **shared: object) -> tuple[RowVector, list[T]]:
-        """Return a row vector and a list of small results, from a task that returns pairs."""
-
-    def then(
-        self, make: Step, /, *vectors: RowVector, bare: Step | None = None, kept: bool = True, **shared: object
-    ) -> Self:
-        """Return the items that ``make`` makes of these; ``bare`` makes them from the vectors alone, without X.
-
-        Items that are not ``kept``, because they take much more memory than their source, are made for each task anew.
-        """
-
-    def chosen(self, indices: Sequence[int], *vectors: RowVector) -> tuple[Self, list[RowVector]]:
-        """Return the items with the numbers ``indices``, and their entries of row vectors."""
-
-    def one_by_one(self) -> Iterator[Any]:
-        """Yield the items to this process, one after the other."""
-
-    def unzipped(self, vector: RowVector, n: int) -> list[RowVector]:
-        """Return the n row vectors in a row vector of n-tuples."""
+# Items, each a part or made of a part, and tasks over them. A task is called with an item and its entry of each row
+# vector; if it is ``pointwise``, it does not read X.
+Blocks: TypeAlias = "LocalParts | Cluster"
 
 
 # --- this process -------------------------------------------------------------------------------------------
@@ -324,56 +290,54 @@ class LocalParts:
         return len(self.parts) if self.parts is not None else sum(1 for _ in self._streamed())
 
     def each(self, task: Step, /, *vectors: RowVector, pointwise: bool = False, **shared: object) -> RowVector:
+        """Return the results of a task as a row vector, which stays with the items."""
         shelf = Shelf()
         return list(self._mapped(lambda *given: shelf.put(task(*given, **shared)), vectors, pointwise))
 
     def collected(
         self, task: Task[T], /, *vectors: RowVector, pointwise: bool = False, some: Some = None, **shared: object
     ) -> list[T]:
+        """Return the (small) results of a task of all items, or of those with the numbers ``some``, to this process."""
         return list(self._mapped(partial(task, **shared), vectors, pointwise, some))
 
     def total(self, task: Task[T], /, *vectors: RowVector, pointwise: bool = False, **shared: object) -> T:
+        """Return the sum of the results of a task, added in the order of the items."""
         return summed(self._mapped(partial(task, **shared), vectors, pointwise))
 
     def both(self, task: Task[tuple[object, T]], /, *vectors: RowVector, **shared: object) -> tuple[RowVector, T]:
-        kept: RowVector = []
-        return kept, summed(self._paired(task, vectors, shared, kept))
-
-    def surveyed(self, task: Task[tuple[object, T]], /, **shared: object) -> tuple[RowVector, list[T]]:
-        kept: RowVector = []
-        return kept, list(self._paired(task, (), shared, kept))
-
-    def _paired(
-        self, task: Task[tuple[object, T]], vectors: tuple[RowVector, ...], shared: dict[str, object], kept: RowVector
-    ) -> Iterator[T]:
-        """Yield the second results of a task that returns pairs, and append the first ones to ``kept``."""
+        """Return a row vector and a sum, from a task that returns pairs; a sum of lists is one list."""
         shelf = Shelf()
 
         def run(*given: object) -> tuple[object, T]:
             vector, part = task(*given, **shared)
             return shelf.put(vector), part
 
-        for vector, part in self._mapped(run, vectors, pointwise=False):
-            kept.append(vector)
-            yield part
+        return halves(self._mapped(run, vectors, pointwise=False))
 
     def then(
         self, make: Step, /, *vectors: RowVector, bare: Step | None = None, kept: bool = True, **shared: object
     ) -> "LocalParts":
+        """Return the items that ``make`` makes of these; ``bare`` makes them from the vectors alone, without X.
+
+        Items that are not ``kept``, because they take much more memory than their source, are made for each task anew.
+        """
         step = PartStep(make, vectors, shared)
         if bare is None:
             return replace(self, steps=(*self.steps, step))
         return replace(self, steps=(*self.steps, step), bare=PartStep(bare, vectors, shared))
 
     def chosen(self, indices: Sequence[int], *vectors: RowVector) -> tuple["LocalParts", list[RowVector]]:
+        """Return the items with the numbers ``indices``, and their entries of row vectors."""
         numbers = tuple(indices) if self.numbers is None else tuple(self.numbers[i] for i in indices)
         return replace(self, numbers=numbers), [[v[i] for i in indices] for v in vectors]
 
     def one_by_one(self) -> Iterator[Any]:
+        """Yield the items to this process, one after the other."""
         for index in range(len(self)) if self.parts is not None else (None,):
             yield from self._mapped(_itself, (), False, None if index is None else [index])
 
     def unzipped(self, vector: RowVector, n: int) -> list[RowVector]:
+        """Return the n row vectors in a row vector of n-tuples."""
         return [list(part) for part in zip(*vector, strict=True)]
 
     def _mapped(self, task: Task[T], vectors: Sequence[RowVector], pointwise: bool, some: Some = None) -> Iterable[T]:
@@ -495,10 +459,11 @@ class Draw(NamedTuple):
         return DrawnRows(mapped_rows(part.X, index), labels, reweighted(labels, weights, totals), errors)
 
 
-def survey(part: Part, by_class: bool, draw: Draw | None) -> tuple[Kept, tuple[Surveyed, DrawnRows | None]]:
+def survey(part: Part, by_class: bool, draw: Draw | None) -> tuple[Kept, list[tuple[Surveyed, DrawnRows | None]]]:
     """Return label numbers, weights and number of a part, and its summary with the rows drawn from it, or None.
 
-    With ``by_class``, squares are summed for each class separately.
+    With ``by_class``, squares are summed for each class separately. The second half is a list, which the lists of other
+    parts are added to.
     """
     X, n = part.X, part.X.shape[0]
     classes, codes, counts = _numbered(part.y)
@@ -515,7 +480,7 @@ def survey(part: Part, by_class: bool, draw: Draw | None) -> tuple[Kept, tuple[S
     # An index, not a slice: a view of no rows would keep the errors of the whole part.
     errors = None if part.X_err is None else part.X_err.take(np.zeros(0, dtype=np.intp))
     known = Surveyed(part.number, n, n_values, X.shape[1], sparse, classes, totals, sums, squares, errors)
-    return (codes, given, part.number), (known, draw(part, codes, given, totals) if n and draw is not None else None)
+    return (codes, given, part.number), [(known, draw(part, codes, given, totals) if n and draw is not None else None)]
 
 
 def mapped_rows(X: Matrix, index: Index) -> Matrix:

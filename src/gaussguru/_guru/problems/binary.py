@@ -475,7 +475,7 @@ class BinaryLocal(LocalModel[BinaryPoint]):
         problem, g = self.problem, self.noise_gradient
         hessian = problem.rows.gram(self.row_weights.curve, self.row_weights.tilt, g)
         block = hessian[:-1, :-1]
-        problem.noise.add_metric_at(self.point.w, self.tension, block, problem.smoothing.noise)
+        problem.noise.add_metric(self.tension, block, problem.smoothing.noise, self.point.w)
         if problem.l2:
             diagonal(block)[:] += problem.l2
         # BLAS stores by columns: the lower triangle of the Hessian is the upper one of its transpose.
@@ -498,7 +498,7 @@ class BinaryLocal(LocalModel[BinaryPoint]):
         (tilts, ones), result = out[-2:], out[:-1]
         result[-1] = ones if problem.fit_intercept else p[-1]
         result[:-1] += (tilts - tension * eta) * g
-        result[:-1] += tension * problem.noise.metric_at(self.point.w, w, problem.smoothing.noise)
+        result[:-1] += tension * problem.noise.metric(w, problem.smoothing.noise, self.point.w)
         if problem.l2:
             result[:-1] += problem.l2 * w
         return result

@@ -31,21 +31,8 @@ import numpy as np
 from gaussguru._guru.problems.binary import Binary, BinaryPoint
 from gaussguru._guru.solvers.bounds import Bounds
 from gaussguru._guru.solvers.result import Result
+from gaussguru._rows.rows import dense
 from gaussguru._utils.linalg import EPS, Array, diagonal, extended, factorise, norm
-
-
-@dataclass(frozen=True)
-class DualPolicy:
-    """The tuning constants of the interior-point method."""
-
-    # The largest number of columns, or of rows if they are fewer: a matrix of that size takes 130 MB.
-    max_size: int = 4096
-    # The fraction of the way to the border that a step may go (measured: 0.97 to 0.99 differ by 4 % in iterations; the
-    # larger leaves alpha less feasible at the end).
-    nearly: float = 0.97
-    # The first mu, larger than the slacks, which are of order one (measured: 1 takes up to 3 iterations more if noise
-    # is small).
-    first: float = 4.0
 
 
 class DualState(NamedTuple):
@@ -83,7 +70,6 @@ class Dual:
     max_iter: int = 500
     verbose: int = 0
     seed: int = 0
-    policy: DualPolicy = DualPolicy()
 
     def follow(self, problem: Binary, factors: Iterable[float]) -> Iterator[Result]:
         """Solve at one noise level after another, given as factors."""
@@ -92,16 +78,17 @@ class Dual:
     def solve(self, problem: Binary, start: tuple[Array, float] | None = None) -> Result:
         """Maximise the dual; a primal ``start`` is ignored."""
         shape = problem.rows.n_rows, problem.rows.n_columns
-        if min(shape) > self.policy.max_size:
+        largest = 4096  # a matrix of that size takes 130 MB
+        if min(shape) > largest:
             raise ValueError(
-                f"solver='dual' factors a matrix as large as the smaller side of X, at most {self.policy.max_size}; "
-                f"got X of shape {shape}: use solver='newton'"
+                f"solver='dual' factors a matrix as large as the smaller side of X, at most {largest}; got X of shape "
+                f"{shape}: use solver='newton'"
             )
         run = Bounds("dual", problem, self.tol, self.verbose)
         run.raise_dual(problem.collapse_bound(), problem.constant_slopes())
         if run.is_closed:
             return run.result()
-        equations = _Equations(problem, self.policy)
+        equations = _Equations(problem)
         state: DualState | None = equations.start()
         while state is not None:
             at, mu, exhausted = state, equations.mu(state), run.n_iter >= self.max_iter
@@ -141,14 +128,15 @@ def _certify(run: Bounds[BinaryPoint], problem: Binary, alpha: Array, w: Array, 
 class _Equations:
     """The equations, with weights that add up to 1."""
 
-    def __init__(self, problem: Binary, policy: DualPolicy) -> None:
-        self.problem, self.policy, self.rows = problem, policy, problem.rows
+    def __init__(self, problem: Binary) -> None:
+        self.problem, self.rows = problem, problem.rows
         self.sigma, self.l2 = problem.noise.sigma, problem.l2 / problem.weight
         self.y = np.copysign(1.0, self.rows.signed_weight)
         self.s = self.rows.weights / problem.weight
         if self.rows.n_rows < self.rows.n_columns:
             # The rows in coordinates of their span: R with R R' = X X'.
-            values, vectors = np.linalg.eigh(self.rows.products())
+            products = dense(self.rows.X @ self.rows.X.T).astype(np.float64, copy=False)
+            values, vectors = np.linalg.eigh(products)
             kept = values > EPS * len(values) * values[-1]
             root = np.sqrt(values[kept])
             self.back = vectors[:, kept] / root
@@ -156,7 +144,9 @@ class _Equations:
 
     def start(self) -> DualState:
         """Return variables well inside the cone and the box, with a balanced alpha."""
-        first, x = self.policy.first, np.zeros(self.rows.n_columns + 2)
+        # The first mu is larger than the slacks, which are of order one (measured: 1 takes up to 3 iterations more if
+        # noise is small).
+        first, x = 4.0, np.zeros(self.rows.n_columns + 2)
         room = _room(0.5 * self.problem.constant_slopes())
         S = self.cone(room[0], x)
         S[-1] += norm(S[:-1])
@@ -179,7 +169,9 @@ class _Equations:
 
     def advance(self, at: DualState) -> DualState | None:
         """Return the variables after one step, or None if rounding allows no step."""
-        mu, nearly = self.mu(at), self.policy.nearly
+        # The fraction of the way to the border that a step may go (measured: 0.97 to 0.99 differ by 4 % in iterations;
+        # the larger leaves alpha less feasible at the end).
+        mu, nearly = self.mu(at), 0.97
         if not min(mu, _determinant(at.S), _determinant(at.Z)) > 0:
             return None
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):

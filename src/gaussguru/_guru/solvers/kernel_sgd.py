@@ -9,7 +9,7 @@
 so the norm costs nothing, and a step reads one row of the kernel matrix.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,9 @@ import numpy as np
 from gaussguru._guru.certificates.dual_point import Certificate
 from gaussguru._guru.kernel_matrix import KernelRows
 from gaussguru._guru.problems.binary import Binary
+from gaussguru._guru.problems.protocol import LossProblem, P
 from gaussguru._guru.solvers.bounds import certify
-from gaussguru._guru.solvers.sgd import SGD, SGDPolicy, SGDState, Start, value_of
+from gaussguru._guru.solvers.sgd import SGD, SGDState, Start
 from gaussguru._guru.solvers.subspace import OfSamples, Span
 from gaussguru._native import _binding
 from gaussguru._rows.rows import one_hot
@@ -67,15 +68,16 @@ class KenGuru(SGD[KernelProblem]):
 
     # The cost of a step is proportional to the number of samples, so trials have few (measured: the best rate for a
     # trial on 200 is too small for more on usps).
-    policy: SGDPolicy = field(default_factory=lambda: SGDPolicy(trial_rows=1000))
+    trial_rows = 1000
 
     def begin(self, problem: KernelProblem, start: Start | None = None) -> KernelState:
         """Return the state of a descent that has made no step."""
         return KernelState(problem, start)
 
-    def value(self, problem: KernelProblem, coef: Array, intercept: Intercept) -> float:
+    def value(self, problem: LossProblem[P], coef: Array, intercept: Intercept) -> float:
         """Return F of a classifier: that of the problem along ``w`` alone."""
-        return value_of(*problem.along(coef), intercept)
+        assert isinstance(problem, KernelProblem)
+        return super().value(*problem.along(coef), intercept)
 
     def certify(self, problem: KernelProblem, coef: Array, intercept: Intercept) -> tuple[Certificate, Array | None]:
         """Return the certificate of a classifier, and its slopes.

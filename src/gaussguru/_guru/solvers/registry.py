@@ -3,23 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from gaussguru._guru.problems.protocol import LossProblem, P
 from gaussguru._guru.solvers.interior_point import Dual
 from gaussguru._guru.solvers.kernel_sgd import KenGuru
 from gaussguru._guru.solvers.newton import Newton
-from gaussguru._guru.solvers.result import Result
 from gaussguru._guru.solvers.sgd import SGD
 from gaussguru._guru.solvers.subspace import Subspace
-from gaussguru._utils.linalg import Array, Intercept
-
-
-class Solver(Protocol):
-    """A solver that users name: its settings, with a method that solves the problems it supports."""
-
-    def solve(self, problem: Any, start: tuple[Array, Intercept] | None = None) -> Result:
-        """Minimise, from coefficients and intercept if given."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +19,7 @@ class Method:
 
     Attributes
     ----------
-    make : makes the solver from its settings
+    make : makes the solver from its settings, which has ``solve(problem, start)``
     spanned : makes a solver in a growing span from it, for the problems that it suits
     exact : whether it ends at a proven optimum
     classes, errors, errors_of_classes, any_noise : whether it supports several classes, error bars, error bars with
@@ -43,12 +34,11 @@ class Method:
     errors_of_classes: bool = True
     any_noise: bool = True
 
-    def solver(self, problem: LossProblem[P], *, warm: bool, **settings: Any) -> Solver:
+    def solver(self, problem: LossProblem[P], *, warm: bool, **settings: Any) -> Any:
         """Return the solver of a problem; without a ``warm`` start one in a growing span, if that suits it."""
         made = self.make(**settings)
         spanned = None if self.spanned is None or warm else self.spanned(made)
-        solver: Solver = spanned if spanned is not None and spanned.suits(problem) else made
-        return solver
+        return spanned if spanned is not None and spanned.suits(problem) else made
 
     def check(self, name: str, n_classes: int, *, errors: bool, noise: str | None) -> None:
         """Raise a ValueError if the problem is not supported; ``noise`` describes a noise that is not isotropic."""

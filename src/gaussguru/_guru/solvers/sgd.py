@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -31,20 +31,6 @@ from gaussguru._utils.linalg import EPS, Array, Index, Intercept
 Start = tuple[Array, Intercept]
 # The problems of a descent, with any type of points.
 L = TypeVar("L", bound=LossProblem[Any])
-
-
-@dataclass(frozen=True)
-class SGDPolicy:
-    """The tuning constants of stochastic gradient descent."""
-
-    # Steps and rows of the trial of a rate, at most those of the descent (measured: the best rate for 10,000 steps is
-    # too small for more on usps).
-    trial_steps: int = 50_000
-    trial_rows: int = 50_000
-    # Powers of 2 between the first rates that are tried (measured: trials with larger ones may be misled by noise).
-    stride: int = 4
-    # Number of consecutive epochs that must fail to lower F before the descent stops, because the curve is noisy.
-    patience: int = 2
 
 
 class SGDState:
@@ -161,8 +147,14 @@ class SGD(Generic[L]):
     eta0 : length of the first step; None finds one by short trials
     average : return the average of at least the last half of the iterates instead of the last one
     single : with several classes, move one random class in a step (M-GURU-S2)
-    policy : tuning constants
     """
+
+    # Most steps and rows of the trial of a rate (measured: the best rate for 10,000 steps is too small for more on
+    # usps).
+    trial_steps: ClassVar[int] = 50_000
+    trial_rows: ClassVar[int] = 50_000
+    # Number of consecutive epochs that must fail to lower F before the descent stops, because the curve is noisy.
+    patience: ClassVar[int] = 2
 
     tol: float = 1e-4
     max_iter: int = 50
@@ -171,7 +163,6 @@ class SGD(Generic[L]):
     eta0: float | None = None
     average: bool = False
     single: bool = False
-    policy: SGDPolicy = SGDPolicy()
 
     def solve(self, problem: L, start: Start | None = None) -> Result:
         """Minimise, from ``(w, b)`` if given, and return the last solution.
@@ -184,7 +175,7 @@ class SGD(Generic[L]):
         state, log = self.begin(problem, start), Log("sgd", self.verbose, "epoch")
         n, rng = problem.rows.n_rows, np.random.default_rng(self.seed)
         curve, calm = [self.value(problem, state.coef, state.intercept)], 0  # calm: epochs without progress
-        while len(curve) <= self.max_iter and calm < self.policy.patience and math.isfinite(curve[-1]):
+        while len(curve) <= self.max_iter and calm < self.patience and math.isfinite(curve[-1]):
             if self.average:
                 state.renew_average()
             state.run(problem, rng.integers(0, n, n), eta0)
@@ -193,7 +184,7 @@ class SGD(Generic[L]):
             log(len(curve) - 1, curve[-1])
         coef, intercept, last = state.coef, state.intercept, curve[-1]
         certificate, alpha = self.certify(problem, coef, intercept)
-        status: Status = "converged" if calm == self.policy.patience and last <= problem.weight else "max_iter"
+        status: Status = "converged" if calm == self.patience and last <= problem.weight else "max_iter"
         gap, n_iter = min(certificate.gap, last), len(curve) - 1
         return Result(coef, intercept, last, gap, alpha, n_iter, status, loss_curve=curve[1:], eta0=eta0, state=state)
 
@@ -212,9 +203,11 @@ class SGD(Generic[L]):
             return SGDState(n_columns, start)
         return JointState(n_columns, n_classes, start, single=self.single, seed=self.seed)
 
-    def value(self, problem: L, coef: Array, intercept: Intercept) -> float:
+    def value(self, problem: LossProblem[P], coef: Array, intercept: Intercept) -> float:
         """Return F of a classifier."""
-        return value_of(problem, coef, intercept)
+        if not coef.any():
+            return problem.constant_value(intercept)
+        return problem.point(problem.unknowns(coef, intercept)).value
 
     def certify(self, problem: L, coef: Array, intercept: Intercept) -> tuple[Certificate, Array | None]:
         """Return the certificate of a classifier, and its slopes."""
@@ -223,8 +216,8 @@ class SGD(Generic[L]):
     def find_rate(self, problem: L) -> float:
         """Return the power of 2 with which a short descent on a subsample ends lowest."""
         rng, n = np.random.default_rng(self.seed), problem.rows.n_rows
-        trial = problem.subsample(self.policy.trial_rows, rng) if n > self.policy.trial_rows else problem
-        order = rng.integers(0, trial.rows.n_rows, min(self.max_iter * n, self.policy.trial_steps))
+        trial = problem.subsample(self.trial_rows, rng) if n > self.trial_rows else problem
+        order = rng.integers(0, trial.rows.n_rows, min(self.max_iter * n, self.trial_steps))
         first, second = np.array_split(order, 2)
 
         @cache
@@ -238,15 +231,9 @@ class SGD(Generic[L]):
             # F below the rounding of F(0) counts as zero.
             return max(value, EPS * trial.weight) if math.isfinite(value) else math.inf
 
-        best, stride = 0, self.policy.stride
+        # Powers of 2 between the first rates that are tried (measured: larger ones may be misled by noise).
+        best, stride = 0, 4
         while stride and best + stride < sys.float_info.max_exp:  # a compass search
             before, best = best, min((best, best - stride, best + stride), key=reached)
             stride = stride // 2 if best == before else stride
         return 2.0**best
-
-
-def value_of(problem: LossProblem[P], coef: Array, intercept: Intercept) -> float:
-    """Return F of a classifier."""
-    if not coef.any():
-        return problem.constant_value(intercept)
-    return problem.point(problem.unknowns(coef, intercept)).value

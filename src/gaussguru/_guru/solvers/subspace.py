@@ -29,17 +29,6 @@ from gaussguru._utils.linalg import EPS, Array, Intercept
 
 
 @dataclass(frozen=True)
-class SubspacePolicy:
-    """The tuning constants of growing spans, in addition to those of Newton's method."""
-
-    # A span is used from this many unknowns on (measured: digits, usps and mnist have more; the kernel matrix of breast
-    # cancer, which is better factored, has fewer),
-    least_unknowns: int = 570
-    # if the noise is at least this fraction of the standard deviation of margins within a class: then F is smooth.
-    smooth: float = 0.25
-
-
-@dataclass(frozen=True)
 class OfSamples:
     """A space of vectors given by coefficients of the samples.
 
@@ -140,12 +129,14 @@ class Subspace:
     """The solver: Newton's method in a growing span."""
 
     newton: Newton = field(default_factory=Newton)
-    policy: SubspacePolicy = SubspacePolicy()
+    # A span is used from this many unknowns on (measured: digits, usps and mnist have more; the kernel matrix of breast
+    # cancer, which is better factored, has fewer).
+    least_unknowns: int = 570
 
     def suits(self, problem: LossProblem[P]) -> bool:
         """Return whether few gradients span the solution: many unknowns, and much noise along the class means."""
         rows = problem.rows
-        few = rows.n_classes == 2 or (rows.n_classes - 1) * rows.n_columns < self.policy.least_unknowns
+        few = rows.n_classes == 2 or (rows.n_classes - 1) * rows.n_columns < self.least_unknowns
         noise = None if rows.errors is not None else problem.noise
         if few or not rows.in_memory or noise is None or not noise.is_rotatable:
             return False
@@ -155,7 +146,8 @@ class Subspace:
             own_scores = scores[rows.labels == c]
             spread = np.std(own_scores[:, [c]] - own_scores, axis=0)
             ratios += [noise.scale(w - W[k]) / spread[k] for k in np.flatnonzero(spread)]
-        return bool(ratios) and float(np.median(ratios)) >= self.policy.smooth
+        # F is smooth if the noise is at least a quarter of the standard deviation of margins within a class.
+        return bool(ratios) and float(np.median(ratios)) >= 0.25
 
     def solve(self, problem: SpannedProblem[P], start: tuple[Array, Intercept] | None = None) -> Result:
         """Minimise over a growing span of gradients or, where that does not converge, over all columns."""
