@@ -33,7 +33,7 @@ from gaussguru import (
     KernelGuruClassifier,
     PopulationClassifier,
 )
-from gaussguru._errors import check_errors
+from gaussguru._errors import check_errors, split_errors
 from gaussguru._guru.probabilities import (
     bivariate_normal,
     lower_bound,
@@ -287,7 +287,8 @@ def test_small_noise_beside_large(size, slopes):
         std[:, :, np.newaxis] * np.eye(3) * std[:, np.newaxis],
         LowRank(std[:, :, np.newaxis] * np.eye(3)),
     ):
-        found, errors = rooted_probabilities(scores, score_roots(W, check_errors(X_err, np.zeros((6, 3)))))
+        X, given = split_errors(np.zeros((6, 3)), X_err)
+        found, errors = rooted_probabilities(scores, score_roots(W, check_errors(given, X)))
         by_points = 0.0 if len(slopes) == 3 else 2e-3  # by 256 of them, eight times
         assert np.all(np.abs(found - expected) <= ERRORS * errors + by_points + 10 / size + 1e-12)
 
@@ -654,7 +655,7 @@ def test_larger_errors_in_every_form():
     X, err, _ = measured_problem(4)
     for name, errors in {**error_bars(4, 2), "frame": pd.DataFrame(err)}.items():
         more = with_larger_errors(X, errors, 2.0, np.random.default_rng(0))
-        before, after = (check_errors(each, X) for each in (errors, more.err))
+        before, after = (check_errors(split_errors(X, each)[1], X) for each in (errors, more.err))
         for i in range(4):
             np.testing.assert_allclose(after.covariance(i), 4 * before.covariance(i), atol=1e-14, err_msg=name)
         draws = [with_larger_errors(X, errors, 2.0, np.random.default_rng(seed)).X - X for seed in range(1000)]

@@ -22,6 +22,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import LinearSVC
 
 from gaussguru import ErrorBarClassifier, PopulationClassifier
+from gaussguru._errors import split_errors
 from gaussguru._measured import error_bar
 from gaussguru._measured.affine import NotLinearError
 from gaussguru._measured.features import FeatureColumns, with_noise
@@ -290,6 +291,7 @@ def test_copies_of_low_rank(bare):
     given = LowRank(F) if bare else LowRank(F, std)
     variances = np.square(F).sum(axis=2) + (0.0 if bare else std**2)
     X = rng.standard_normal((500, 4))
+    given = split_errors(X, given)[1]
     values, new = noisier(X, given, given[:1], (2.0, 2.0))
     np.testing.assert_array_equal(new.factors, F)
     found = np.square(F).sum(axis=2) + np.square(new.std)

@@ -18,7 +18,6 @@ from gaussguru._guru.probabilities import (
     independent_log_probabilities,
     independent_slopes,
     mixture_moments,
-    noise_log_probabilities,
     noise_probabilities,
 )
 from gaussguru._measured.calibrated import margin_and_spread, score_moments
@@ -59,7 +58,7 @@ def test_tails_of_independent_noise():
     behind = np.array([1.0, 5.0, 12.0, 25.0, 32.0])
     logs = independent_log_probabilities(np.column_stack([np.zeros(5), -behind]))
     np.testing.assert_allclose(logs[:, 1], log_ndtr(-behind / np.sqrt(2)), rtol=1e-6)
-    far = noise_log_probabilities(np.array([[0.0, -1e150, -1e-150]]), 1e-300)
+    far = noise_probabilities(np.array([[0.0, -1e150, -1e-150]]), 1e-300, logs=True)
     assert np.all(np.isfinite(far))
     assert far[0, 1] < -1e100
 
@@ -129,9 +128,9 @@ def test_the_predicted_class_has_the_highest_probability(n_classes):
     else:
         scores[:1000, 1] = np.nextafter(scores[:1000].max(axis=1), np.inf)
         best = scores.argmax(axis=1)
-    for function in (noise_probabilities, noise_log_probabilities):
+    for logs in (False, True):
         for spread in (1.0, np.abs(rng.standard_normal(2000)), 0.0):
-            np.testing.assert_array_equal(function(scores, spread).argmax(axis=1), best)
+            np.testing.assert_array_equal(noise_probabilities(scores, spread, logs=logs).argmax(axis=1), best)
 
 
 def test_without_noise_the_class_is_certain_and_ties_are_shared():

@@ -21,7 +21,6 @@ from gaussguru._guru.pose import Posed
 from gaussguru._guru.probabilities import (
     covariance_roots,
     mixture_moments,
-    noise_log_probabilities,
     noise_probabilities,
     score_covariance,
     score_roots,
@@ -443,7 +442,7 @@ class GuruEstimator(Classifier):
         -------
         ndarray of shape (n_samples, n_classes)
         """
-        return noise_log_probabilities(*self._noisy_scores(X, X_err))
+        return noise_probabilities(*self._noisy_scores(X, X_err), logs=True)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.validation import check_is_fitted, check_non_negative
 
-from gaussguru._errors import Errors, check_errors, check_products, split_errors
+from gaussguru._errors import check_errors, check_products, split_errors
 from gaussguru._guru.base import FillsGaps, GuruEstimator
 from gaussguru._guru.certificates.dual_point import Certificate
 from gaussguru._guru.kernel_errors import check_kernel, dense_rows, noisy_features, noisy_scores
@@ -271,37 +271,16 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         samples, before = samples._replace(X=X), self._coefficients(samples)
         self.population_ = population
         with stage(self, "fit"):
-            if X_err is not None:
-                return self._fit_measured(kernel, samples, model, before, X_err)
-            if self.n_components is None and self._fit_matrix(kernel, samples, model, before):
+            with_matrix = X_err is None and self.n_components is None
+            if with_matrix and self._fit_matrix(kernel, samples, model, before):
                 return self
-            return self._fit_features(kernel, samples, model, before, dtype)
+            return self._fit_features(kernel, samples, model, before, dtype, X_err)
 
     def _check_errors_suit(self) -> None:
         """Raise unless kernel and solver take error bars."""
         check_kernel(self.kernel, self.degree)
         if self.solver != "newton":
             raise ValueError(f"X_err with a kernel needs solver='newton'; got solver={self.solver!r}")
-
-    def _fit_measured(self, kernel: Kernel, samples: Samples, model: Objective, before: Any, X_err: object) -> Self:
-        """Fit the linear problem on expected features of the kernel, with their errors."""
-        # Rows of a class that lie together are read without a copy.
-        order = np.argsort(samples.labels, kind="stable")
-        X, n = samples.X, len(samples.labels)
-        with block_map(np.broadcast_to(0.0, (n, n)), self.n_jobs) as mapped, stage(self, "kernel and its errors"):
-            space = self._span(kernel, X, mapped)
-            errors = check_errors(X_err, X, mapped).take(order)
-            points = dense_rows(X[space.landmarks])
-            given = noisy_features(kernel, X[order], errors, points, space, mapped, exact=self.spread == "exact")
-        if before is not None:
-            before = space.coordinates(before[0][:, space.landmarks]), before[1]
-        solved = self._solve_features(samples, *given, order, model, before)
-        if self._keep_features(kernel, X, space, solved[1]):
-            with block_map(np.broadcast_to(0.0, (n, n)), self.n_jobs) as mapped:
-                scored = (kernel, X[order], errors, self.X_fit_, self.dual_coef_, mapped)
-                scores, covariances = noisy_scores(*scored, exact=self.spread == "exact", of=lambda whole: whole)
-            self._evaluate(solved[0], space, scores, covariances)
-        return self
 
     def _span(self, kernel: Kernel, X: Any, mapped: BlockMap) -> LandmarkSpace:
         """Return the space of all samples, or of some."""
@@ -324,44 +303,54 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
             return True
         return self._grow(method.spanned(method.make(**self._settings())), kernel, samples, model, before)
 
-    def _fit_features(self, kernel: Kernel, samples: Samples, model: Objective, before: Any, dtype: object) -> Self:
-        """Fit the linear problem on features of the kernel."""
-        with stage(self, "kernel"):
-            Z, order, space = self._features(kernel, samples.X, dtype)
+    def _fit_features(
+        self, kernel: Kernel, samples: Samples, model: Objective, before: Any, dtype: object, X_err: object
+    ) -> Self:
+        """Fit the linear problem on features of the kernel: expected ones, with their errors, if there are errors."""
+        X, n, errors, given = samples.X, len(samples.labels), None, None
+        kind = "kernel" if X_err is None else "kernel and its errors"
+        with block_map(np.broadcast_to(0.0, (n, n)), self.n_jobs) as mapped, stage(self, kind):
+            if X_err is None and self.n_components is None:
+                _check_memory(n)
+                Z, order, space = exact_features(kernel, X, mapped)
+            elif X_err is None:
+                space, order = self._span(kernel, X, mapped), np.arange(n)
+                Z = features_of(kernel, X, kernel.take(X, space.landmarks), space, dtype, mapped)
+            else:
+                # Rows of a class that lie together are read without a copy.
+                space, order = self._span(kernel, X, mapped), np.argsort(samples.labels, kind="stable")
+                given, points = check_errors(X_err, X, mapped).take(order), dense_rows(X[space.landmarks])
+                exact = self.spread == "exact"
+                Z, errors = noisy_features(kernel, X[order], given, points, space, mapped, exact=exact)
         if before is not None:
-            before = space.coordinates(before[0][:, space.landmarks]), before[1]
-        posed, result = self._solve_features(samples, Z, None, order, model, before)
-        if self._keep_features(kernel, samples.X, space, result):
-            self._evaluate(posed, space, self._kernel_scores(samples.X[order]))
-        return self
-
-    def _solve_features(
-        self, samples: Samples, Z: Array, errors: Errors | None, order: Index, model: Objective, before: Any
-    ) -> tuple[Posed, Result]:
-        """Solve the problem of features, given in some order of the samples."""
+            before = flat(space.coordinates(before[0][:, space.landmarks]), before[1])
         weights = None if samples.weights is None else samples.weights[order]
         features = Samples(Z, samples.classes, samples.labels[order], weights)
         with block_map(Z, self.n_jobs, features.width) as mapped:
             try:
                 posed = pose(features, model, mapped, errors, centred=False)
-                result = self._minimise(posed, samples.classes, before and flat(*before))
+                result = self._minimise(posed, samples.classes, before)
             except NotFiniteError:
                 raise explain_not_finite(Z) from None
-        alpha = np.empty_like(result.alpha)
-        alpha[order] = result.alpha
-        self.alpha_ = alpha
-        return posed, result
-
-    def _keep_features(self, kernel: Kernel, X: object, space: LandmarkSpace, result: Result) -> bool:
-        """Keep coefficients of samples for those of features; return whether the objective must be evaluated again."""
+        self.alpha_ = np.empty_like(result.alpha)
+        self.alpha_[order] = result.alpha
+        # Predictions use the rounded coefficients of the samples. Where they make another w than the one found, by more
+        # than 1e-10 of it, F is computed again.
         coef = np.atleast_2d(result.coef)
         beta = space.coefficients(coef)
-        # Predictions use the rounded coefficients of the samples.
-        kept = space.coordinates(beta)
-        self._keep(kernel, X, space.landmarks, beta, np.sqrt(np.einsum("ij,ij->i", kept, kept)))
-        # Where they make another w than the one found, by more than this fraction of it, F is computed again.
-        exact = np.allclose(kept, coef, rtol=0, atol=1e-10 * float(np.abs(coef).max()))
-        return not exact or is_singular(space.factor)
+        rounded = space.coordinates(beta)
+        self._keep(kernel, X, space.landmarks, beta, np.sqrt(np.einsum("ij,ij->i", rounded, rounded)))
+        if np.allclose(rounded, coef, rtol=0, atol=1e-10 * float(np.abs(coef).max())) and not is_singular(space.factor):
+            return self
+        covariances = None
+        if given is None:
+            scores = self._kernel_scores(X[order])
+        else:
+            with block_map(np.broadcast_to(0.0, (n, n)), self.n_jobs) as mapped:
+                scored = (kernel, X[order], given, self.X_fit_, self.dual_coef_, mapped)
+                scores, covariances = noisy_scores(*scored, exact=self.spread == "exact", of=lambda whole: whole)
+        self._evaluate(posed, space, scores, covariances)
+        return self
 
     def _evaluate(self, posed: Posed, space: LandmarkSpace, scores: Array, covariances: Array | None = None) -> None:
         """Set the objective to that of the scores that the coefficients of the samples make, and their covariances."""
@@ -433,17 +422,6 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         coef = np.zeros((len(self.dual_coef_), len(samples.labels)))
         coef[:, self.support_] = self.dual_coef_
         return coef, self.intercept_ if self.fit_intercept else np.zeros_like(self.intercept_)
-
-    def _features(self, kernel: Kernel, X: Any, dtype: object) -> tuple[Array, Index, LandmarkSpace]:
-        """Return features of the samples, the order of the samples in them, and the space they are coordinates of."""
-        n = X.shape[0]
-        with block_map(np.broadcast_to(0.0, (n, n)), self.n_jobs) as mapped:
-            if self.n_components is None:
-                _check_memory(n)
-                return exact_features(kernel, X, mapped)
-            space = self._span(kernel, X, mapped)
-            points = kernel.take(X, space.landmarks)
-            return features_of(kernel, X, points, space, dtype, mapped), np.arange(n), space
 
     def _keep(self, kernel: Kernel, X: Any, support: Index, coef: Array, length: Array) -> None:
         used = np.flatnonzero(coef.any(axis=0))

@@ -162,29 +162,24 @@ def _rows(
 
 def pose_rows(rows: Rows, model: Objective, units: Posed) -> Posed:
     """Return the problem of rows that are in some units."""
-    noise = _noise(model, rows, units)
+    # Exact features and directions get the least noise.
+    if model.noise is not None:
+        noise: Noise | None = model.noise.converted(units.x).with_floor(lambda: _floors(rows, units))
+    else:
+        noise = _floor(rows, units) if model.l2 == 0 else None
     if rows.errors is None and model.l2 == 0 and noise is not None:
         basis, noise = noise.independent()
         if basis is not None:
             rows, units = rows.rotated(basis), units._replace(basis=basis)
-    ridge = model.l2 * units.x * units.x * units.s
-    return units._replace(problem=_kind(rows, noise)(rows, model.loss, noise, ridge, model.fit_intercept))
-
-
-def _kind(rows: Rows, noise: Noise | None) -> Any:
-    """Return the class of the problem; whether it can have such noise was checked before."""
+    kind: Any  # whether it can have such noise was checked before
     if rows.errors is not None or noise is None:
-        return MeasuredPairs
-    if rows.n_classes > 2:
-        return Multiclass
-    return Binary if noise.smooth else AxisBinary
-
-
-def _noise(model: Objective, rows: Rows, units: Posed) -> Noise | None:
-    """Return the noise of a model in the units of the rows, with the least noise of exact features and directions."""
-    if model.noise is not None:
-        return model.noise.converted(units.x).with_floor(lambda: _floors(rows, units))
-    return _floor(rows, units) if model.l2 == 0 else None
+        kind = MeasuredPairs
+    elif rows.n_classes > 2:
+        kind = Multiclass
+    else:
+        kind = Binary if noise.smooth else AxisBinary
+    ridge = model.l2 * units.x * units.x * units.s
+    return units._replace(problem=kind(rows, model.loss, noise, ridge, model.fit_intercept))
 
 
 def pose_ball(

@@ -192,7 +192,7 @@ def winners(scores: Array) -> NDArray[np.intp]:
     return best
 
 
-def noise_probabilities(scores: Array, spread: object) -> Array:
+def noise_probabilities(scores: Array, spread: object, *, logs: bool = False) -> Array:
     """Return the probability of each class when independent noise of this standard deviation is added to the scores.
 
     The class with the highest score has the highest probability, even if two are equal to rounding. Without noise it is
@@ -203,39 +203,27 @@ def noise_probabilities(scores: Array, spread: object) -> Array:
     scores : array of shape (n_samples,) for two classes, else (n_samples, n_classes)
     spread : float or array of shape (n_samples,)
         Of the score of two classes, which is a difference; else of each of the scores.
+    logs : bool, default=False
+        Return the logarithms of the probabilities, accurate even if these underflow.
 
     Returns
     -------
     ndarray of shape (n_samples, n_classes)
     """
     if scores.ndim == 1:
-        z = standardise(scores, spread)
-        return _agreeing(np.column_stack([ndtr(-z), ndtr(z)]), scores)
-    return _agreeing(np.exp(_many_log_probabilities(scores, spread)), scores)
-
-
-def noise_log_probabilities(scores: Array, spread: object) -> Array:
-    """Return the logarithms of :func:`noise_probabilities`, accurate even if these underflow."""
-    if scores.ndim == 1:
-        z = standardise(scores, spread)
-        return _agreeing(np.column_stack([log_ndtr(-z), log_ndtr(z)]), scores)
-    return _agreeing(_many_log_probabilities(scores, spread), scores)
-
-
-def _many_log_probabilities(scores: Array, spread: Any) -> Array:
-    behind = scores - scores.max(axis=1, keepdims=True)
-    z = standardise(behind, np.broadcast_to(spread, len(scores))[:, np.newaxis])
-    certain = np.broadcast_to(spread, len(scores)) <= 0
-    logs = independent_log_probabilities(np.maximum(z, -1e100))  # squares of larger distances overflow
-    if certain.any():
-        first = behind[certain] == 0
-        with np.errstate(divide="ignore"):
-            logs[certain] = np.log(first / np.count_nonzero(first, axis=1, keepdims=True))
-    return logs
-
-
-def _agreeing(values: Array, scores: Array) -> Array:
-    """Return probabilities or their logarithms, raised by one rounding for a predicted class without the highest."""
+        z, below = standardise(scores, spread), log_ndtr if logs else ndtr
+        values = np.column_stack([below(-z), below(z)])
+    else:
+        spreads = np.broadcast_to(np.asarray(spread, dtype=np.float64), len(scores))
+        behind, certain = scores - scores.max(axis=1, keepdims=True), spreads <= 0
+        z = standardise(behind, spreads[:, np.newaxis])
+        values = independent_log_probabilities(np.maximum(z, -1e100))  # squares of larger distances overflow
+        if certain.any():
+            first = behind[certain] == 0
+            with np.errstate(divide="ignore"):
+                values[certain] = np.log(first / np.count_nonzero(first, axis=1, keepdims=True))
+        values = values if logs else np.exp(values)
+    # A predicted class without the highest probability is raised by one rounding.
     best = winners(scores)
     (wrong,) = np.nonzero(np.argmax(values, axis=1) != best)
     values[wrong, best[wrong]] = np.nextafter(values[wrong].max(axis=1), np.inf)
@@ -414,24 +402,19 @@ def _few(means: Array, roots: Array) -> tuple[Array, Array]:
     """Return probabilities of three or four classes, and the error of their sum before they are divided by it."""
     result = np.empty_like(means)
     for k in range(means.shape[1]):
-        leads, correlations = _leads(means, roots, k)
+        # The leads of class k over each other class, in standard deviations, and the correlations of pairs of leads.
+        others = [other for other in range(means.shape[1]) if other != k]
+        ahead = [roots[:, k] - roots[:, other] for other in others]
+        spreads = [_lengths(root) for root in ahead]
+        leads = [standardise(means[:, k] - means[:, i], spread) for i, spread in zip(others, spreads, strict=True)]
+        units = [root / np.maximum(spread, 1e-300)[:, np.newaxis] for root, spread in zip(ahead, spreads, strict=True)]
+        correlations = [np.clip(np.einsum("ir,ir->i", *pair), -1.0, 1.0) for pair in combinations(units, 2)]
         if len(leads) == 2:
             result[:, k] = bivariate_normal(*leads, *correlations)
         else:
             result[:, k] = trivariate_normal(np.array(leads), np.array(correlations))
     total = result.sum(axis=1)
     return result / total[:, np.newaxis], np.abs(total - 1.0)
-
-
-def _leads(means: Array, roots: Array, k: int) -> tuple[list[Array], list[Array]]:
-    """Return the leads of class k over each other class, in standard deviations, and correlations of pairs of leads."""
-    others = [other for other in range(means.shape[1]) if other != k]
-    ahead = [roots[:, k] - roots[:, other] for other in others]
-    spreads = [_lengths(root) for root in ahead]
-    leads = [standardise(means[:, k] - means[:, i], spread) for i, spread in zip(others, spreads, strict=True)]
-    units = [root / np.maximum(spread, TINY)[:, np.newaxis] for root, spread in zip(ahead, spreads, strict=True)]
-    correlations = [np.clip(np.einsum("ir,ir->i", *pair), -1.0, 1.0) for pair in combinations(units, 2)]
-    return leads, correlations
 
 
 def trivariate_normal(h: Array, correlations: Array) -> Array:

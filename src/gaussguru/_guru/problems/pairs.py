@@ -23,7 +23,6 @@ import numpy as np
 from gaussguru._guru.certificates.dual_point import Certificate, Ray, balance, route
 from gaussguru._guru.problems.protocol import LocalModel, LossProblem, Problem
 from gaussguru._guru.problems.smoothing import NEGLIGIBLE, UNCERTAIN, Smoothing
-from gaussguru._rows.rows import Rows
 from gaussguru._utils.cached import cached_property
 from gaussguru._utils.linalg import EPS, LOST, Array, Index, Intercept, diagonal, norm
 from gaussguru.noise import Isotropic, QuadraticNoise
@@ -304,10 +303,14 @@ class PairLocal(LocalModel[P], Protocol[P]):
             return 0.0
         mass, rest = (1 - 4 * EPS) * float(np.vdot(kept, self.point.mass)), -self.force(kept)
         flow, unrouted = route(rest, symmetric(kept * self.point.gain))
-        rounding = pair_rounding(self.point.mass, problem.rows, thorough=wanted == np.inf)
+        # The rounding error of the pull of a pair: ``sum s alpha |x_j|`` is at most the root of the mass times
+        # ``sum s x_j^2`` (Cauchy and Schwarz), and at most the mass times ``max |x_j|``, which takes a pass over X.
+        roots, both = symmetric(np.sqrt(self.point.mass)), symmetric(self.point.mass)
+        lengths, peaks = problem.rows.column_lengths, problem.rows.peaks if wanted == np.inf else np.inf
 
         def bounded(c: int, k: int) -> tuple[Array, Array]:
-            return flow(c, k), rounding(c, k) + unrouted.get((c, k), 0.0)
+            rounding = 8 * EPS * np.minimum(roots[c, k] * lengths, both[c, k] * peaks)
+            return flow(c, k), rounding + unrouted.get((c, k), 0.0)
 
         edges = np.nonzero(np.triu(symmetric(kept), 1))
         ray = partial(Ray, mass, ridge=problem.l2 * problem.n_classes, excess=norm(rest.ravel()))
@@ -427,14 +430,3 @@ def touching(slope: Array, target: float) -> Iterator[Array]:
     for light, slight in ((1e-6, 1e-9), (1e-3, 1e-5)) if len(slope) > 2 else ((0.0, 0.0),):
         counts = total > light * target
         yield (both > slight * np.minimum.outer(total, total)) & counts & counts[:, np.newaxis]
-
-
-def pair_rounding(slope: Array, rows: Rows, *, thorough: bool) -> Callable[[int, int], Array]:
-    """Return a function of c, k that bounds the rounding error of the pull of the pair, (n_columns,).
-
-    ``sum s alpha |x_j|`` is at most the root of the mass times ``sum s x_j^2`` (Cauchy and Schwarz), and at most the
-    mass times ``max |x_j|``, which is used if ``thorough``.
-    """
-    roots, both = np.sqrt(slope) + np.sqrt(slope.T), slope + slope.T
-    lengths, peaks = rows.column_lengths, rows.peaks if thorough else np.inf
-    return lambda c, k: 8 * EPS * np.minimum(roots[c, k] * lengths, both[c, k] * peaks)
