@@ -449,7 +449,7 @@ def test_a_survey_does_not_hold_the_errors_of_a_part(shape):
     errors = np.broadcast_to(np.eye(3) if len(shape) == 3 else 0.5, shape).copy()
     held = weakref.ref(errors)
     part = streams.in_units(streams.Part(np.ones((50, 3)), np.arange(50) % 2, None, errors))
-    _, (known, _) = streams.survey(part, by_class=False, draw=None)
+    _, [(known, _)] = streams.survey(part, by_class=False, draw=None)
     del part, errors
     assert held() is None
     assert known.errors.n_samples == 0
