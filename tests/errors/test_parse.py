@@ -1,6 +1,7 @@
 """The parser of X_err: one set of forms, checks and messages for every estimator and function."""
 
 import astropy.units as u
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -23,6 +24,7 @@ from gaussguru.errors import Asymmetric, Limits, LowRank, Measured
 from gaussguru.population import Deconvolve, predictive_of_errors, reliability
 from gaussguru.preprocessing import WithErrors, errors_from_frame
 from gaussguru.robustness import remeasure_gain
+from gaussguru.sources import Arrays, Table
 
 N, D = 60, 3
 RNG = np.random.default_rng(0)
@@ -96,6 +98,8 @@ WRONG = {
     "sides": (Asymmetric(ERR, -ERR), "the upper side of X_err must hold nonnegative standard deviations"),
     "limits": (Limits(ERR, np.zeros((N, 2))), r"limits of shape \(60, 3\), that of X; got shape \(60, 2\)"),
     "names": (pd.DataFrame(ERR, columns=NAMES), r"X_err must have the columns of X; it has names.*and X has none"),
+    "booleans": (ERR > 0.3, "X_err must hold standard deviations; got booleans"),
+    "durations": (ERR.astype("timedelta64[s]"), "X_err must hold numbers; got dates or durations"),
     "units": (ERR * u.mJy, "X_err must hold plain numbers.*got values in 'mJy'"),
 }  # fmt: skip
 
@@ -203,6 +207,32 @@ def test_masked_labels_and_weights_are_refused(name):
         model.fit(X, Y, sample_weight=np.ma.array(np.ones(N), mask=hidden))
     with pytest.raises(ValueError, match="NaN"):
         model.fit(masked(holes()), Y)
+    with pytest.raises(ValueError, match="y must have a value for every sample; 1 are masked"):
+        predictive_of_errors(ERR, np.ma.array(Y, mask=hidden))
+
+
+@every_estimator
+def test_times_are_refused(model, fitted):
+    """Their numbers depend on a unit that nothing shows."""
+    times = (1e9 * X).astype("datetime64[ms]")
+    forms = [times, pd.DataFrame(times, columns=NAMES), pl.DataFrame({"a": times[:, 0], "b": X[:, 1], "c": X[:, 2]})]
+    for values in forms[:1] if isinstance(model, WithErrors) else forms:  # transformers may know how to encode them
+        for errors in (None, 0.1):
+            with pytest.raises(ValueError, match="X must hold numbers; got dates or durations"):
+                clone(model).fit(values, Y, X_err=errors)
+            with pytest.raises(ValueError, match=r"X must hold numbers; got dates or durations|feature names"):
+                output(fitted(model), values, errors)
+
+
+def test_times_in_a_source_are_refused(tmp_path):
+    frame = pd.DataFrame({"a": pd.to_timedelta(X[:, 0], unit="s"), "a_err": ERR[:, 0], "y": Y})
+    for columns, X_err in ((["a", "y"], None), (["a", "a_err", "y"], "auto")):
+        frame[columns].to_parquet(tmp_path / "table.parquet")
+        for source in (dd.from_pandas(frame[columns], npartitions=2), Table(tmp_path / "table.parquet")):
+            with pytest.raises(ValueError, match="must hold numbers"):
+                gaussguru.GuruClassifier(0.3).fit(source, "y", X_err=X_err)
+    with pytest.raises(ValueError, match="got dates or durations"):
+        gaussguru.GuruClassifier(0.3).fit(Arrays(X.astype("datetime64[s]")), Y)
 
 
 @every_estimator

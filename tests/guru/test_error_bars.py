@@ -479,3 +479,10 @@ def test_tables_of_errors_and_values_must_agree(wrong):
         clf.predict_proba(X, X_err=other)
     with pytest.raises(ValueError, match="X_err must have"):
         GuruClassifier(0.1).fit(Measured(X, other), y)
+
+
+@pytest.mark.parametrize(("unit", "error"), [(1e300, 1.0), (1e-300, 1e-300)])
+def test_errors_of_samples_at_the_ends_of_the_range_are_explained(unit, error):
+    X, y = clouds(30, 30, 2, 1.0)
+    with pytest.raises(ValueError, match="X has values whose squares overflow or underflow"):
+        GuruClassifier(0.3).fit(unit * X, y, X_err=error * bars(*X.shape))

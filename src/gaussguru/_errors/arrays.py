@@ -49,6 +49,8 @@ def check_given(values: Array, name: str) -> None:
 
 def error_numbers(given: Any, name: str) -> Array:
     """Return error bars as float64, infinite where masked: a value with a masked error counts as missing."""
+    if getattr(getattr(given, "dtype", None), "kind", "f") == "b":
+        raise ValueError(f"{name} must hold standard deviations; got booleans: values not measured are NaN in X")
     errors = as_numbers(given, name)
     if isinstance(given, np.ma.MaskedArray) and given.mask is not np.ma.nomask:
         errors = np.where(given.mask, np.inf, errors)

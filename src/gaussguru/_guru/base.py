@@ -318,7 +318,7 @@ class FillsGaps:
 
     def _prepared(self, X: Any, X_err: Any, sample_weight: Any = None) -> tuple[Any, Any, Population | None]:
         """Return samples and error bars without gaps, and the population by which they were filled."""
-        if X_err is None or sp.issparse(X):
+        if X_err is None or sp.issparse(X) or not np.shape(X)[0]:
             return X, X_err, None
         table = X if is_frame(X) else as_numbers(X, "X")
         gaps = has_unmeasured(X_err)

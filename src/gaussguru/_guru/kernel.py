@@ -33,7 +33,7 @@ from gaussguru._guru.solvers.registry import KERNEL_SOLVERS, Method
 from gaussguru._guru.solvers.result import Result
 from gaussguru._guru.solvers.subspace import OfSamples, Subspace
 from gaussguru._guru.streamed import by_parts
-from gaussguru._rows.rows import BlockMap, NotFiniteError
+from gaussguru._rows.rows import BlockMap
 from gaussguru._rows.threads import block_map
 from gaussguru._rows.validation import Samples, check_samples, check_weights, explain_not_finite
 from gaussguru._utils.checks import ParameterError, check_choice, check_count, check_optional, check_real
@@ -330,8 +330,8 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
             try:
                 posed = pose(features, model, mapped, errors, centred=False)
                 result = self._minimise(posed, samples.classes, before)
-            except NotFiniteError:
-                raise explain_not_finite(Z) from None
+            except ArithmeticError as error:
+                raise explain_not_finite(Z) from error
         self.alpha_ = np.empty_like(result.alpha)
         self.alpha_[order] = result.alpha
         # Predictions use the rounded coefficients of the samples. Where they make another w than the one found, by more
@@ -403,8 +403,8 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
             problem = KernelProblem(rows, model.loss, Isotropic(float(self.sigma)), model.l2, model.fit_intercept)
             try:
                 result = self._minimise(Posed(problem), samples.classes, before and flat(*before), method)
-            except NotFiniteError:
-                raise explain_not_finite(samples.X) from None
+            except ArithmeticError as error:
+                raise explain_not_finite(samples.X) from error
             self._keep_coefficients(gram, result)
 
     def _keep_coefficients(self, gram: Gram, result: Result) -> None:

@@ -18,7 +18,7 @@ from gaussguru._guru.pose import Objective, Posed, flat, pose
 from gaussguru._guru.solvers.bounds import certify
 from gaussguru._guru.solvers.result import Result
 from gaussguru._guru.streamed import Gaps, Streamed, names_of, note_features, surveyed
-from gaussguru._rows.rows import BlockMap, NotFiniteError
+from gaussguru._rows.rows import BlockMap
 from gaussguru._rows.streams import Blocks
 from gaussguru._rows.threads import block_map
 from gaussguru._rows.validation import Samples, check_part, check_samples, explain_not_finite
@@ -273,8 +273,8 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
                 posed = pose(samples, model, mapped, self._errors(samples, X_err, mapped))
                 first = self._start(samples) if start is None else flat(*start)
                 result = self._minimise(posed, samples.classes, first)
-        except NotFiniteError:
-            raise explain_not_finite(samples.X) from None
+        except ArithmeticError as error:
+            raise explain_not_finite(samples.X) from error
         self.population_ = population
         self.n_passes_ = posed.n_passes
         self._keep(result)
@@ -512,5 +512,5 @@ def sigma_max(
     model = Objective(resolve_loss(loss), resolve_noise(noise, 1.0, samples.X.shape[1]), 0.0, True)
     try:
         return float(pose(samples, model, rescaled=False).problem.collapse_factor)
-    except NotFiniteError:
-        raise explain_not_finite(samples.X) from None
+    except ArithmeticError as error:
+        raise explain_not_finite(samples.X) from error

@@ -16,7 +16,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, column_or_1d
 
 from gaussguru._errors import Components, Limits, Measured, split_errors, standard_deviations, with_more
 from gaussguru._guru.base import OrUnchanged, seed_of
@@ -28,7 +28,7 @@ from gaussguru._populations.streamed_readings import is_flat, lengths, noise_ran
 from gaussguru._rows.rows import BlockMap
 from gaussguru._rows.streams import Part, in_partition
 from gaussguru._rows.threads import block_map
-from gaussguru._rows.validation import check_columns, check_weights, warn_of_values_beyond_others
+from gaussguru._rows.validation import check_weights, validated, warn_of_values_beyond_others
 from gaussguru._utils.checks import (
     ParameterError,
     check_count,
@@ -39,8 +39,8 @@ from gaussguru._utils.checks import (
     check_verbose,
     outside,
 )
-from gaussguru._utils.frames import as_numbers, column_names, is_frame, like
-from gaussguru._utils.linalg import Array, aligned
+from gaussguru._utils.frames import as_numbers, check_unmasked, column_names, is_frame, like
+from gaussguru._utils.linalg import Array
 from gaussguru._utils.stages import stage
 from gaussguru._utils.types import MixedArray
 from gaussguru.sources.base import Fields, Mapped, Source
@@ -469,10 +469,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
                 "Sparse data was passed for X, but dense data is required: the true values behind zeros with errors "
                 "are not zeros; use X.toarray()"
             )
-        if reset:
-            check_columns(X)
-        array = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite=False, order="C")
-        array = aligned(array)
+        array = validated(self, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite=False)
         return X if is_frame(X) else array, array, X_err
 
     def _rows(self, X: object, X_err: object) -> tuple[Any, Readings]:
@@ -898,6 +895,7 @@ def predictive_of_errors(X_err: Any, y: Any, *, cv: int = 5) -> float:
     float
         For more than two classes the mean over classes, each against the rest.
     """
+    check_unmasked(y, "y")
     y = column_or_1d(y)
     n, *widths = X_err.shape if hasattr(X_err, "shape") else np.shape(X_err)
     if n != len(y):

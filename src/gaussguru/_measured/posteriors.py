@@ -3,21 +3,20 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.utils.validation import validate_data
 
 from gaussguru._errors import AffineComponents, Measured, scaled, split_errors, unmeasured
 from gaussguru._measured.deconvolve import Deconvolve
 from gaussguru._rows.streams import Part
 from gaussguru._rows.validation import (
     Samples,
-    check_columns,
     check_samples,
     check_weights,
     counted,
+    validated,
     warn_of_values_beyond_others,
 )
 from gaussguru._utils.frames import take_rows
-from gaussguru._utils.linalg import Array, aligned
+from gaussguru._utils.linalg import Array
 
 # A population has a covariance of RANK factors if there are more features than this, or fewer samples for each: time
 # and memory grow with their cube and square, and a full covariance of so few samples is mostly noise.
@@ -33,9 +32,7 @@ def rank_of(n_samples: int, n_features: int) -> int | None:
 def checked_measurements(estimator: Any, X: Any, X_err: Any, *, reset: bool) -> tuple[Array, Any]:
     """Return measured values as an array, and their errors."""
     X, X_err = split_errors(X, X_err)
-    if reset:
-        check_columns(X)
-    values: Array = validate_data(estimator, X, reset=reset, dtype=np.float64, order="C", ensure_all_finite=False)
+    values: Array = validated(estimator, X, reset=reset, dtype=np.float64, ensure_all_finite=False)
     if X_err is None and not np.isfinite(values).all():
         value = "NaN" if np.isnan(values).any() else "infinity"
         raise ValueError(
@@ -44,7 +41,7 @@ def checked_measurements(estimator: Any, X: Any, X_err: Any, *, reset: bool) -> 
         )
     if reset:
         warn_of_values_beyond_others(values, ~unmeasured(X_err, values.shape))
-    return aligned(values), X_err
+    return values, X_err
 
 
 def labelled_rows(

@@ -18,7 +18,15 @@ from gaussguru._errors.conventions import named_as_errors
 from gaussguru._rows.rows import canonical, signed_weights
 from gaussguru._utils.blocks import MANY_VALUES
 from gaussguru._utils.checks import check_real, outside
-from gaussguru._utils.frames import check_unmasked, column_names, column_values, take_rows, text_columns, unmasked
+from gaussguru._utils.frames import (
+    check_unmasked,
+    column_names,
+    column_values,
+    refuse_times,
+    take_rows,
+    text_columns,
+    unmasked,
+)
 from gaussguru._utils.linalg import EPS, Array, Index, aligned
 from gaussguru._utils.types import MixedArray
 
@@ -114,8 +122,6 @@ def check_features(X: Any, *, estimator: Any = None, reset: bool = False, lazy: 
         if estimator is not None and reset:
             estimator.n_features_in_ = X.shape[1]
         return np.ascontiguousarray(X)
-    if reset:
-        check_columns(X, measured=False)
     X = unmasked(X, "X")
     kind = getattr(getattr(X, "dtype", None), "kind", None)
     if kind == "c":
@@ -124,18 +130,27 @@ def check_features(X: Any, *, estimator: Any = None, reset: bool = False, lazy: 
         raise ValueError(f"X must hold numbers; got strings (dtype {X.dtype})")
     size = X.nnz if sp.issparse(X) else np.size(X) if hasattr(X, "shape") else 0
     # NaN and infinity in much data are found by the first pass of the solver.
-    options: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
+    options: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
     options["ensure_all_finite"] = not (lazy and size > MANY_VALUES)
     try:
-        if estimator is None:
-            X = check_array(X, input_name="X", **options)
-        else:
-            X = validate_data(estimator, X, reset=reset, **options)
+        return validated(estimator, X, reset=reset, measured=False, **options)
     except ValueError as error:
         if "could not convert" in str(error):
             raise ValueError(f"X must hold numbers; {error}") from error
         raise
-    return canonical(X)
+
+
+def validated(estimator: Any, X: Any, *, reset: bool, measured: bool = True, **options: Any) -> Any:
+    """Return X as aligned numbers that scikit-learn compares with those of the fit of an estimator, if there is one.
+
+    With ``reset`` the estimator learns number and names of the features.
+    """
+    if reset:
+        check_columns(X, measured=measured)
+    refuse_times(X, "X")
+    if estimator is None:
+        return canonical(check_array(X, order="C", input_name="X", **options))
+    return canonical(validate_data(estimator, X, reset=reset, order="C", **options))
 
 
 def _is_plain(X: object, estimator: BaseEstimator, *, reset: bool) -> bool:

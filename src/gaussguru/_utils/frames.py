@@ -173,12 +173,27 @@ def like(X: Any, values: Array, names: Any = None) -> Any:
     return nw.from_numpy(np.asarray(values), schema=names, backend=frame.implementation).to_native()
 
 
+def refuse_times(values: Any, name: str) -> None:
+    """Raise for dates and durations, which NumPy converts to numbers of whatever unit they have."""
+    is_time = {None: getattr(getattr(values, "dtype", None), "kind", "f") in "mM"}
+    if is_frame(values):
+        is_time = {column: kind.is_temporal() for column, kind in nw.from_native(values).schema.items()}
+    for column, is_wrong in is_time.items():
+        if is_wrong:
+            where = "" if column is None else f" in column {column!r}"
+            raise ValueError(
+                f"{name} must hold numbers; got dates or durations{where}: choose their unit, as in "
+                "(times - start) / numpy.timedelta64(1, 's')"
+            )
+
+
 def unmasked(values: Any, name: str) -> Any:
     """Return a masked array with NaN in masked entries, and anything else unchanged; raise for units.
 
-    scikit-learn and NumPy would silently read masked numbers and drop units.
+    scikit-learn and NumPy would silently read masked numbers and drop units, also those of times.
     """
     if type(values) is np.ndarray:
+        refuse_times(values, name)
         return values
     unit = getattr(values, "unit", None) if isinstance(values, np.ndarray) else None  # astropy
     unit = values.units if hasattr(values, "m_as") else unit  # pint
@@ -209,6 +224,7 @@ def as_numbers(values: object, name: str) -> Array:
     if type(values) is np.ndarray and values.dtype == np.float64 and values.flags.c_contiguous and values.flags.aligned:
         return values
     values = unmasked(values, name)
+    refuse_times(values, name)
     try:
         array = check_array(
             values, order="C", ensure_2d=False, allow_nd=True, dtype=np.float64, ensure_all_finite=False,

@@ -12,7 +12,7 @@ from sklearn.utils import check_array
 from gaussguru._errors import Measured, split_errors
 from gaussguru._rows.rows import canonical
 from gaussguru._rows.streams import Part, in_partition
-from gaussguru._utils.frames import check_unmasked, unmasked
+from gaussguru._utils.frames import check_unmasked, refuse_times, unmasked
 from gaussguru._utils.linalg import aligned
 from gaussguru._utils.types import MixedArray
 
@@ -183,6 +183,7 @@ def as_part(X: Any, number: int, y: object = None, weight: object = None, X_err:
         with in_partition(number):
             X, X_err = split_errors(X, X_err)
     try:
+        refuse_times(X, "X")
         X = check_array(
             unmasked(X, "X"), accept_sparse="csr", dtype=[np.float64, np.float32], order="C", ensure_all_finite=False,
             ensure_min_samples=0, ensure_min_features=0, input_name="X",

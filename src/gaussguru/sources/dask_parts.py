@@ -11,6 +11,7 @@ import numpy as np
 
 from gaussguru._rows.cluster import find_client
 from gaussguru._rows.streams import Part
+from gaussguru._utils.frames import refuse_times
 from gaussguru.sources.base import Fields, Source, as_part, needed
 from gaussguru.sources.layout import SourceLayout, layout_of
 
@@ -179,6 +180,7 @@ def _blocks_like(field: Any, n_blocks: int, edges: list[int] | None, name: str) 
 def _dask_part(X: Any, y: Any, weight: Any, X_err: Any, number: int, layout: SourceLayout | None) -> Part:
     if layout is not None:
         frame = X
+        refuse_times(frame[layout.columns.numbers], "X")
         X = frame[layout.features].to_numpy(dtype=_frame_dtype(frame, layout.features), na_value=np.nan)
         y = frame[layout.y].to_numpy() if layout.y is not None else y
         weight = frame[layout.weight].to_numpy() if layout.weight is not None else weight

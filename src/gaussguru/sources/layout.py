@@ -7,6 +7,7 @@ import numpy as np
 
 from gaussguru._errors.columns import Bar, Cells, Columns
 from gaussguru._errors.conventions import column_roles, named_as_errors
+from gaussguru._utils.frames import as_numbers
 from gaussguru._utils.linalg import Array
 from gaussguru._utils.types import MixedArray
 from gaussguru.sources.base import Fields
@@ -37,7 +38,7 @@ class SourceLayout(NamedTuple):
     def errors(self, column: Mapping[str, MixedArray], number: int) -> tuple[Array, Array]:
         """Return values and errors of a partition, from its columns."""
         cells = Cells(f"partition {number}")
-        numbers = np.column_stack([np.asarray(column[name], dtype=np.float64) for name in self.columns.numbers])
+        numbers = np.column_stack([as_numbers(column[name], name) for name in self.columns.numbers])
         X, X_err = self.columns.measured(numbers, {}, cells)
         cells.check()
         assert isinstance(X_err, np.ndarray)

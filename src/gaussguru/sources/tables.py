@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from gaussguru._rows.streams import Part, changed
+from gaussguru._utils.frames import as_numbers
 from gaussguru._utils.types import MixedArray
 from gaussguru.sources.base import PART_BYTES, Fields, Source, as_part, needed
 from gaussguru.sources.cache import Cache
@@ -249,7 +250,7 @@ def part_of_table(table: Any, layout: SourceLayout, dtype: Any, number: int) -> 
 
 def _column(table: Any, name: str) -> MixedArray:
     values: MixedArray = table.column(name).to_numpy()
-    return values if values.dtype.kind in "fiub" else values.astype(np.float64)
+    return values if values.dtype.kind in "fiub" else as_numbers(values, f"column {name!r}")
 
 
 def _labels(table: Any, name: str, number: int) -> MixedArray:
