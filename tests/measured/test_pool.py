@@ -33,6 +33,8 @@ from gaussguru.population import Deconvolve
 
 # One pass over two folds; an integer would be three of them.
 FOLDS = StratifiedKFold(2, shuffle=True, random_state=0)
+# Members that take values and errors, of fits to more than 60 samples of each class.
+POPULATIONS = ["population", "one Gaussian"]
 RBF = {"model": "rbf", "cv": FOLDS, "n_jobs": 1}
 ALL = {"cv": FOLDS, "n_jobs": 1}
 # Both sides of a test that fails by chance once in 5000 times.
@@ -430,11 +432,11 @@ def test_probabilities_are_the_average_of_the_members(fitted):
     of["rbf"] = np.hstack(
         [table.means, table.variances] if kernel == "posterior" else [table.rotated, table.rotated_variances]
     )
-    assert {*clf.members_} == {*of, "population"}
+    assert {*clf.members_} == {*of, *POPULATIONS}
     means = []
     for name, models in clf.members_.items():
         assert len(models) == 2
-        found = [m.predict_proba(X, err) if name == "population" else m.predict_proba(of[name]) for m in models]
+        found = [m.predict_proba(X, err) if name in POPULATIONS else m.predict_proba(of[name]) for m in models]
         means.append(np.mean(found, axis=0))
     g = expit(clf.pool_.gate[0] + clf.pool_.gate[1] * table.vagueness)[:, np.newaxis]
     shares = (1 - g) * clf.weights_[0] + g * clf.weights_[1]
@@ -447,6 +449,20 @@ def test_probabilities_are_the_average_of_the_members(fitted):
     np.testing.assert_array_equal(clf.predict(X, err), expected.argmax(axis=1))
     np.testing.assert_allclose(ndtr(clf.decision_function(X, err)), expected[:, 1], rtol=1e-9)
     assert clf.method_ == "pool"
+
+
+def test_one_gaussian_for_few_samples_of_a_class():
+    """Normal classes: three Gaussians of 9 features are too many for 80 samples, and the pool knows it."""
+    rng = np.random.default_rng(0)
+    y, err = np.arange(160) % 2, np.full((160, 9), 0.3)
+    X = rng.normal(size=(160, 9)) * np.where(y == 1, 1.5, 1.0)[:, np.newaxis] + err * rng.normal(size=(160, 9))
+    clf = ErrorBarClassifier(model="population", cv=FOLDS).fit(X, y, X_err=err)
+    assert [models[0].n_components for models in clf.members_.values()] == [3, 1]
+    three, one = clf.cv_scores_["log_loss"][:2]
+    assert one < three - 0.05
+    assert clf.weights_[:, 1].min() > 0.55
+    few = ErrorBarClassifier(model="population", cv=FOLDS).fit(X[:120], y[:120], X_err=err[:120])
+    assert [(name, models[0].n_components) for name, models in few.members_.items()] == [("population", 1)]
 
 
 def test_held_out_log_losses_match_a_loop():
@@ -468,17 +484,17 @@ def test_held_out_log_losses_match_a_loop():
 
 def test_standard_errors_are_those_of_differences_between_rows():
     """Of the pool of one member, whose probabilities have a power, from the class frequencies and from the member."""
-    X, _, y = ring(200, seed=3)
-    folds = [(np.arange(100), np.arange(100, 200)), (np.arange(100, 200), np.arange(100))]
+    X, _, y = ring(120, seed=3)
+    folds = [(np.arange(60), np.arange(60, 120)), (np.arange(60, 120), np.arange(60))]
     clf = ErrorBarClassifier(model="population", cv=folds).fit(X, y)
     held = np.concatenate([test for _, test in folds])
     models = clf.members_["population"]
     p = np.concatenate([model.predict_proba(X[test]) for model, (_, test) in zip(models, folds, strict=True)])
     pooled = p ** clf.pool_.powers[0]
     pooled /= pooled.sum(axis=1, keepdims=True)
-    frequencies = np.tile(np.bincount(y) / len(y), (200, 1))
-    logs = [np.log(each[np.arange(200), y[held]]) for each in (p, pooled, frequencies)]
-    expected = [(each - logs[1]).std() / np.sqrt(200) for each in logs]
+    frequencies = np.tile(np.bincount(y) / len(y), (120, 1))
+    logs = [np.log(each[np.arange(120), y[held]]) for each in (p, pooled, frequencies)]
+    expected = [(each - logs[1]).std() / np.sqrt(120) for each in logs]
     assert clf.cv_scores_["member"].tolist() == ["population", "pool", "class frequencies"]
     np.testing.assert_allclose(clf.cv_scores_["standard_error"], expected, rtol=1e-6)
 
@@ -486,19 +502,19 @@ def test_standard_errors_are_those_of_differences_between_rows():
 def test_rows_and_columns_of_scores(fitted):
     clf, X, err, y = fitted
     last = ["pool", "class frequencies"]
-    every = ["boosting", "boosting, as measured", "trees", "rbf", "population", "linear"]
+    every = ["boosting", "boosting, as measured", "trees", "rbf", *POPULATIONS, "linear"]
     names = ("member", "weight", "log_loss", "standard_error")
     names += tuple(f"{name}_noisier" for name in names[1:])
     assert tuple(clf.cv_scores_) == names
     assert clf.cv_scores_["member"].tolist() == [*every, "errors ignored", "error sizes used", *last]
     for name in ("weight", "weight_noisier"):
-        assert clf.cv_scores_[name][:6].sum() == pytest.approx(1.0)
-        assert np.isnan(clf.cv_scores_[name][6:]).all()
+        assert clf.cv_scores_[name][: len(every)].sum() == pytest.approx(1.0)
+        assert np.isnan(clf.cv_scores_[name][len(every) :]).all()
     for name in ("log_loss", "log_loss_noisier"):
         scores = clf.cv_scores_[name]
         assert np.isfinite(scores).all()
         assert scores[-2] < scores[-1]
-    rows = {"rbf": ["rbf"], "population": ["population"]}
+    rows = {"rbf": ["rbf"], "population": POPULATIONS}
     for model, members in rows.items():
         found = ErrorBarClassifier(model=model, cv=FOLDS).fit(X, y, X_err=err).cv_scores_
         assert found["member"].tolist() == [*members, *last]
@@ -804,7 +820,7 @@ def test_another_estimator():
     alone = ErrorBarClassifier(LogisticRegression(C=0.1), model="boosting", cv=FOLDS).fit(X, labels)
     assert [*alone.members_] == ["estimator"]
     whole = ErrorBarClassifier(GaussianNB(), **ALL).fit(X, labels, np.full(150, 2.0), err)
-    assert {*whole.members_} == {"estimator", "estimator, as measured", "trees", "rbf", "population", "linear"}
+    assert {*whole.members_} == {"estimator", "estimator, as measured", "trees", "rbf", *POPULATIONS, "linear"}
 
 
 def test_estimators_that_are_refused():

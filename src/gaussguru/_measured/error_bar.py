@@ -93,8 +93,9 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
        noise, and that the size of an error does not tell the class.
     3. *Members*: gradient boosting, fitted to samples and copies, and to the samples alone; extremely randomised
        trees; logistic regression on expected RBF kernel values; Bayes' rule with a population for each class
-       (:class:`PopulationClassifier`); logistic regression. Their features are the measured values, the posterior
-       means, the posterior means along the principal axes of the population, and which values are missing or limits.
+       (:class:`PopulationClassifier`): one Gaussian each, and three if all have more than 60 samples; logistic
+       regression. Their features are the measured values, the posterior means, the posterior means along the
+       principal axes of the population, and which values are missing or limits.
        There is one classifier of each kind for each fold, and their probabilities are averaged.
     4. *Pool*: an average of the members, to a power, because averages of probabilities are too close to 1/2. Weights
        and power maximise the likelihood of held-out samples, as they were measured and with more noise. A sample

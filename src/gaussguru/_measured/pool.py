@@ -408,8 +408,11 @@ def members_of(
     kernel = make_pipeline(
         ExpectedKernel(1.0 / n_features, LANDMARKS, n_features, seed), LogisticRegression(C=0.3, max_iter=80)
     )
-    # A mixture of three Gaussians for each class needs more than 60 samples of the smallest one.
-    populations = PopulationClassifier(3 if counts.min() > 60 else 1, random_state=seed, n_jobs=1)
+    bayes = PopulationClassifier(1, random_state=seed, n_jobs=1)
+    populations = [Member("population", bayes, WITH_ERRORS, copies=False, most_rows=POPULATION_ROWS)]
+    if counts.min() > 60:  # enough for a mixture of each class; with many features one Gaussian may still be better
+        three = replace(populations[0], estimator=clone(bayes).set_params(n_components=3))
+        populations = [three, replace(populations[0], name="one Gaussian")]
     columns = "sizes" if sizes else "trees"
     first: Member = BoostingMember("boosting", boosting, columns)
     if estimator is not None:
@@ -418,7 +421,7 @@ def members_of(
         "boosting": [first, *([replace(first, name=f"{first.name}, as measured", copies=False)] if copies else [])],
         "trees": [Member("trees", trees, columns, most_rows=TREE_ROWS)],
         "rbf": [KernelMember("rbf", kernel, "posterior", most_rows=KERNEL_ROWS)],
-        "population": [Member("population", populations, WITH_ERRORS, copies=False, most_rows=POPULATION_ROWS)],
+        "population": populations,
         "linear": [Member("linear", LogisticRegression(C=0.3, max_iter=80), "linear")],
     }
     return [*chain(*members.values())] if model == "auto" else members[model]
