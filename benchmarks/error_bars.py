@@ -138,11 +138,10 @@ class Split:
         return result
 
     def first(self, n: int) -> "Split":
-        """Return the split with the first samples of training, and the first one of each class that these lack."""
-        result = copy.copy(self)
-        lacking = np.setdiff1d(self.y[self.train], self.y[self.train[:n]])
-        more = [self.train[np.argmax(self.y[self.train] == label)] for label in lacking]
-        result.train = np.concatenate([self.train[:n], np.array(more, dtype=self.train.dtype)])
+        """Return the split with the first samples of training, at least two of each class: a fold needs one."""
+        result, labels = copy.copy(self), self.y[self.train]
+        first_two = np.concatenate([np.flatnonzero(labels == label)[:2] for label in np.unique(labels)])
+        result.train = self.train[np.union1d(np.arange(n), first_two)]
         return result
 
     def samples(self, rows: np.ndarray, level: float = 1.0, stated: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -170,12 +169,18 @@ def scores(y: np.ndarray, p: np.ndarray) -> dict[str, float]:
 
 
 class Fits:
-    """Predictors of models, fitted when they are asked for, and once for each level if that matters."""
+    """Predictors of models, fitted when they are asked for, and once for each level if that matters.
 
-    def __init__(self, data: Training) -> None:
+    ``same_values`` are fits to the same values with other errors: models that do not use errors are taken from there.
+    """
+
+    def __init__(self, data: Training, same_values: "Fits | None" = None) -> None:
         self.data, self.known, self.seconds = data, {}, defaultdict(float)
+        self.same_values = same_values
 
     def __call__(self, model: Model, level: float = 1.0) -> Predictor:
+        if self.same_values is not None and not model.uses_errors:
+            return self.same_values(model, level)
         key = (model.name, level if model.by_level else None)
         if key not in self.known:
             began = time.process_time()  # of the processor: other work on the machine does not count
@@ -235,7 +240,7 @@ def _of_split(split: Split, only: tuple[str, ...], models: list[Model], levels: 
         yield from _compared(noisy, once, "larger_training_errors", "x3 to x1", split, split.samples(split.test))
     if "misstated_errors" in only:
         for factor in MISSTATED:
-            fits = Fits(split.training(stated=factor))
+            fits = Fits(split.training(stated=factor), natural)
             seen = split.samples(split.test, 2.0, factor)
             whole = models + [SCALED] * any(model.name == LINEAR for model in models)
             yield from _compared(fits, whole, "misstated_errors", f"stated x{factor:g}", split, seen, 2.0)
@@ -267,7 +272,8 @@ def _measured_again(fits: Fits, split: Split, among: list[Model]) -> Iterator[Re
         for by in orders:
             worth = {"own uncertainty": 1 - before.max(axis=1), "at random": at_random}.get(by)
             if worth is None:
-                worth = remeasure_gain(predict.estimator, *noisy, good[1])  # type: ignore[attr-defined]
+                new = np.minimum(good[1], noisy[1])  # errors of asinh of a flux depend on the measured flux
+                worth = remeasure_gain(predict.estimator, *noisy, new)  # type: ignore[attr-defined]
             for percent in (0, *AGAIN, 100):
                 chosen = np.argsort(-worth, kind="stable")[: round(n * percent / 100)]
                 p = before.copy()
