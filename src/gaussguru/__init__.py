@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gaussguru._errors import Measured
     from gaussguru._guru.adversary import sample_noise, worst_case_covariance, worst_case_distribution
-    from gaussguru._guru.ball import AdversarialSVC, FeatureDropSVC, TotalSVC
+    from gaussguru._guru.ball import AdversarialSVC, TotalSVC
     from gaussguru._guru.base import CollapseWarning
     from gaussguru._guru.cross_validation import GuruClassifierCV
+    from gaussguru._guru.deletions import FeatureDropSVC
     from gaussguru._guru.kernel import KernelGuruClassifier
     from gaussguru._guru.linear import GuruClassifier, sigma_max
     from gaussguru._guru.path import sigma_path
@@ -39,7 +40,7 @@ _HOMES = {
     "AdversarialSVC": "_guru.ball",
     "CollapseWarning": "_guru.base",
     "ErrorBarClassifier": "_measured.error_bar",
-    "FeatureDropSVC": "_guru.ball",
+    "FeatureDropSVC": "_guru.deletions",
     "GuruClassifier": "_guru.linear",
     "GuruClassifierCV": "_guru.cross_validation",
     "KernelGuruClassifier": "_guru.kernel",

@@ -10,6 +10,7 @@ import os
 
 import numpy as np
 
+from libc.math cimport log
 from libc.stdint cimport int32_t, int64_t
 
 # More often than anybody can interrupt what takes microseconds: whatever fails as often fails for another reason.
@@ -109,6 +110,16 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
         double b
         double own
 
+    cdef struct Drops:
+        int64_t n_classes
+        const int32_t* labels
+        const double* W
+        int64_t n_drop
+        double blur
+        const double* least
+        double log_above
+        double log_columns
+
     cdef struct KernelRows:
         const double* values
         const double* squared_norm
@@ -157,6 +168,14 @@ cdef extern from "kernels.hpp" namespace "gaussguru" nogil:
         void (*shrunk_cells)(int, int64_t, int64_t, const Joint&, double, double*) noexcept nogil
         void (*bend)(int64_t, int64_t, int64_t, const int32_t*, const double*, const double*, const double*,
                      const double*, const double*, double*, double*) noexcept nogil
+        void (*drop_support)(const Matrix&, int64_t, const Drops&, double*, double*) noexcept nogil
+        void (*drop_along)(const Matrix&, int64_t, const Drops&, const double*, const double*, double*) noexcept nogil
+        void (*drop_pull)(const Matrix&, int64_t, const Drops&, const double*, const double*, const double*,
+                          double*) noexcept nogil
+        void (*drop_bends)(const Matrix&, int64_t, const Drops&, const double*, const double*, double*) noexcept nogil
+        void (*drop_gram)(const Matrix&, int64_t, const Drops&, const double*, const double*, double*,
+                          int64_t) noexcept nogil
+        void (*drop_moves)(const Matrix&, int64_t, const Drops&, const double*, double*) noexcept nogil
         void (*joint_scores)(const Matrix&, int64_t, int64_t, int64_t, const double*, double*) noexcept nogil
         void (*joint_combine)(const Matrix&, int64_t, int64_t, int64_t, const double*, double*) noexcept nogil
         bint (*whiten)(const Cloud&, double*, double*, double*) noexcept nogil
@@ -623,6 +642,70 @@ def bend(int64_t begin, int64_t end, const int32_t[::1] labels, const double[:, 
         table.bend(begin, end, n_classes, &labels[0], &scores[0, 0], &shifts[0], &eta[0, 0], &curve[0, 0],
                    &tilt[0, 0], &out[0, 0], &turns[0, 0])
     return result
+
+
+cdef class DropRows:
+    """Rows of X from which an adversary deletes values, at some W; ``least`` has weights that are roundings."""
+
+    cdef MatrixView X
+    cdef Drops drops
+    cdef int64_t n
+    cdef object owner
+
+    def __init__(self, MatrixView X, const int32_t[::1] labels, const double[:, ::1] W, int64_t n_drop, double blur,
+                 const double[::1] least):
+        self.X, self.owner, self.n = X, (labels, W, least), labels.shape[0]
+        self.drops.n_classes = W.shape[0]
+        self.drops.labels, self.drops.W, self.drops.least = &labels[0], &W[0, 0], &least[0]
+        self.drops.n_drop, self.drops.blur = n_drop, blur
+        self.drops.log_above, self.drops.log_columns = log(n_drop + 1.0), log(X.matrix.n_columns)
+
+    def support(self):
+        reached, states = np.zeros((2, self.n, self.drops.n_classes))
+        cdef double[:, ::1] to_reached = reached, to_states = states
+        with nogil:
+            table.drop_support(self.X.matrix, self.n, self.drops, &to_reached[0, 0], &to_states[0, 0])
+        return reached, states
+
+    def along(self, const double[:, ::1] states, const double[:, ::1] P):
+        result = np.zeros((self.n, self.drops.n_classes))
+        cdef double[:, ::1] out = result
+        with nogil:
+            table.drop_along(self.X.matrix, self.n, self.drops, &states[0, 0], &P[0, 0], &out[0, 0])
+        return result
+
+    def pull(self, const double[:, ::1] states, const double[:, ::1] residual, const double[:, ::1] P=None):
+        result = np.zeros((self.drops.n_classes, self.X.matrix.n_columns))
+        cdef double[:, ::1] out = result
+        cdef const double* step = NULL
+        if P is not None:
+            step = &P[0, 0]
+        with nogil:
+            table.drop_pull(self.X.matrix, self.n, self.drops, &states[0, 0], &residual[0, 0], step, &out[0, 0])
+        return result
+
+    def bends(self, const double[:, ::1] states, const double[:, ::1] residual):
+        result = np.zeros((self.drops.n_classes, self.drops.n_classes, self.X.matrix.n_columns,
+                           self.X.matrix.n_columns))
+        cdef double[:, :, :, ::1] out = result
+        with nogil:
+            table.drop_bends(self.X.matrix, self.n, self.drops, &states[0, 0], &residual[0, 0], &out[0, 0, 0, 0])
+        return result
+
+    def gram(self, const double[:, ::1] states, const double[:, ::1] curve):
+        cdef int64_t width = self.X.matrix.n_columns + 1
+        result = np.zeros((width, width))
+        cdef double[:, ::1] out = result
+        with nogil:
+            table.drop_gram(self.X.matrix, self.n, self.drops, &states[0, 0], &curve[0, 0], &out[0, 0], width)
+        return result
+
+    def moves(self, const double[:, ::1] states):
+        result = np.zeros((self.n, self.drops.n_classes, self.X.matrix.n_columns))
+        cdef double[:, :, ::1] out = result
+        with nogil:
+            table.drop_moves(self.X.matrix, self.n, self.drops, &states[0, 0], &out[0, 0, 0])
+        return result
 
 
 def joint_scores(int64_t begin, int64_t end, MatrixView X, const double[:, ::1] w, double[:, ::1] out):

@@ -128,6 +128,18 @@ struct MeasuredPlace {
     double b, own;
 };
 
+// Rows from which an adversary deletes up to n_drop values: labels 0..n_classes-1, W of n_classes x n_columns, the
+// smoothing mu, and for each row the weight that is a rounding; arrays of rows have n_classes numbers a row.
+struct Drops {
+    int64_t n_classes;
+    const int32_t* labels;
+    const double* W;
+    int64_t n_drop;
+    double blur;
+    const double* least;
+    double log_above, log_columns;  // log(n_drop + 1), log(n_columns)
+};
+
 // Rows of a kernel matrix, one for each step, and the samples that they belong to.
 struct KernelRows {
     const double* values;
@@ -264,6 +276,20 @@ struct Kernels {
                  const double* shifts, const double* eta, const double* curve, const double* tilt, double* out,
                  double* turns);
 
+    // For a row of class c and every other class k: the smooth sum h of its largest terms, with numbers from which the
+    // deleted shares p are computed fast; the change of h for a step of W; the sum of r times the gradients of h, or of
+    // its Hessians times a step, by class; that of the Hessians of each pair of classes, at [c, k] for c < k, its lower
+    // triangle; for two classes that of curve u u', u = (x - p x, 1), its lower triangle; p x, a dense row each.
+    void (*drop_support)(const Matrix&, int64_t n, const Drops&, double* reached, double* states);
+    void (*drop_along)(const Matrix&, int64_t n, const Drops&, const double* states, const double* P, double* out);
+    void (*drop_pull)(const Matrix&, int64_t n, const Drops&, const double* states, const double* residual,
+                      const double* P, double* out);
+    void (*drop_bends)(const Matrix&, int64_t n, const Drops&, const double* states, const double* residual,
+                       double* out);
+    void (*drop_gram)(const Matrix&, int64_t n, const Drops&, const double* states, const double* curve, double* out,
+                      int64_t stride);
+    void (*drop_moves)(const Matrix&, int64_t n, const Drops&, const double* states, double* out);
+
     // out = X w and out += X' r, for w and out of n_columns x n_classes and a vector of n_classes a row.
     void (*joint_scores)(const Matrix&, int64_t begin, int64_t end, int64_t n_classes, const double* w, double* out);
     void (*joint_combine)(const Matrix&, int64_t begin, int64_t end, int64_t n_classes, const double* r, double* out);
@@ -293,6 +319,7 @@ void add_pointwise(Kernels&);
 void add_binary(Kernels&);
 void add_columns(Kernels&);
 void add_joint(Kernels&);
+void add_drops(Kernels&);
 void add_sgd(Kernels&);
 void add_sgd_joint(Kernels&);
 void add_measured(Kernels&);

@@ -11,6 +11,7 @@ Kernels filled() {
     GAUSSGURU_TARGET::add_binary(table);
     GAUSSGURU_TARGET::add_columns(table);
     GAUSSGURU_TARGET::add_joint(table);
+    GAUSSGURU_TARGET::add_drops(table);
     GAUSSGURU_TARGET::add_sgd(table);
     GAUSSGURU_TARGET::add_sgd_joint(table);
     GAUSSGURU_TARGET::add_measured(table);

@@ -1,48 +1,36 @@
 """Support vector machines for samples that may lie anywhere in a ball around the measured values."""
 
 import warnings
-from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import norm
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import assert_all_finite, check_array
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._errors import Errors, Population, check_errors, split_errors
-from gaussguru._guru.base import SCALE, Classifier, CollapseWarning, FillsGaps, LinearScores, seed_of, warn_unproven
+from gaussguru._guru.base import FillsGaps, seed_of, warn_unproven
+from gaussguru._guru.moved import MovedClassifier
 from gaussguru._guru.pose import pose_ball
 from gaussguru._guru.probabilities import distance_to_boundary
 from gaussguru._guru.problems.ball import Ball, BallPoint
-from gaussguru._guru.problems.sets import Deletions, Sets
 from gaussguru._guru.solvers.newton import Newton
 from gaussguru._guru.solvers.result import Result
-from gaussguru._rows.rows import BlockMap, NotFiniteError, check_squares, dense
-from gaussguru._rows.threads import block_map
-from gaussguru._rows.validation import Samples, check_features, check_samples, explain_not_finite
-from gaussguru._utils.blocks import row_blocks
+from gaussguru._rows.validation import check_features, check_samples
 from gaussguru._utils.checks import (
     ParameterError,
     check_choice,
     check_count,
-    check_flag,
-    check_jobs,
     check_optional,
     check_real,
-    check_verbose,
     outside,
 )
 from gaussguru._utils.linalg import Array
 
-ADVICE = {
-    "max_iter": {"max_iter": "increase {}", "lam": "{}", "": SCALE},
-    "precision": {"tol": "increase {}", "lam": "{}", "": SCALE},
-}
 # An alternation solves its support vector machines to this fraction of the tolerance, in at most so many steps.
 INNER, INNER_STEPS = 0.01, 500
 # The default of delta.
@@ -50,8 +38,6 @@ DELTA = 0.1
 # It cycles when it comes back to where it was to within this fraction of its last step, and to a loss that it had to
 # within this fraction of the largest.
 RETURNED = 1e-3
-# Between these a ridge in the units of the solver is a number to compute with.
-SMALLEST, LARGEST = 1e-300, 1e300
 
 
 def _check_confidence(name: str, value: Any) -> float:
@@ -72,79 +58,6 @@ def _check_reach(delta: Any, default: float, n_samples: int) -> Array:
     if reach.min() < 0:
         raise ValueError(f"delta must not be negative; got {reach.min():g}")
     return np.asarray(reach)
-
-
-class MovedClassifier(LinearScores, Classifier):
-    """A machine for samples that an adversary moves within sets, without the sets and the solver."""
-
-    _checks: ClassVar[dict[str, Callable[[str, Any], Any]]] = {
-        "lam": check_real,
-        "fit_intercept": check_flag,
-        "tol": check_real,
-        "max_iter": check_count,
-        "n_jobs": check_jobs,
-        "verbose": check_verbose,
-    }
-
-    def _check_parameters(self) -> None:
-        for name, check in self._checks.items():
-            check(name, getattr(self, name))
-
-    def _train(self, samples: Samples, sets: Callable[[BlockMap], Array | Errors | Sets]) -> Self:
-        """Fit samples that may be moved within sets; these are made by the map over blocks."""
-        # The threads of BLAS would wait for each other longer than its small matrices take.
-        with block_map(samples.X, self.n_jobs, len(samples.classes), single_blas=True) as mapped:
-            posed = pose_ball(samples, sets(mapped), float(self.lam), self.fit_intercept, mapped)
-            if not SMALLEST < posed.problem.ridge < LARGEST:
-                raise ValueError(
-                    f"lam={self.lam:g} overflows or underflows beside X, whose values are about {1 / posed.x:.1g}; "
-                    "rescale X and the displacements together, and lam with their square"
-                )
-            try:
-                check_squares(posed.problem.rows.column_squares)
-                solution = self._solve(posed.problem)
-            except NotFiniteError:
-                raise explain_not_finite(samples.X) from None
-        result, binary = posed.result(solution), len(samples.classes) == 2
-        self.classes_ = samples.classes
-        self.coef_ = result.coef[1:] - result.coef[:1] if binary else result.coef
-        intercept, alpha = np.asarray(result.intercept), np.asarray(result.alpha)  # rows are in memory
-        self.intercept_ = intercept[1:] - intercept[:1] if binary else intercept
-        self.objective_ = result.objective
-        self.alpha_ = alpha.sum(axis=1) if binary else alpha
-        self.n_iter_ = result.n_iter
-        self.converged_ = result.converged
-        for name in ("loss_curve_", "cycle_"):
-            self.__dict__.pop(name, None)
-        self._keep(result)
-        return self
-
-    @abstractmethod
-    def _solve(self, problem: Ball) -> Result:
-        """Return a solution of the problem."""
-
-    def _exact(self, problem: Ball, cause: str) -> Result:
-        """Return the proven optimum; ``cause`` says which parameter is too large if the classifier collapses."""
-        result = Newton(self.tol, self.max_iter, int(self.verbose), seed_of(self.random_state)).solve(problem)
-        if result.collapsed and result.converged:
-            warnings.warn(
-                f"{cause if problem.longest > 0 else f'lam={self.lam:g}'} is so large that the best classifier ignores "
-                "the features; use a smaller one"
-                f"{', or class_weight=' + repr('balanced') if self.fit_intercept else ''}",
-                CollapseWarning,
-                stacklevel=outside(),
-            )
-        elif not result.converged:
-            warn_unproven(result, problem, self.tol, self.max_iter, ADVICE)
-        return result
-
-    def _keep(self, result: Result) -> None:
-        self.dual_gap_ = result.gap
-
-    @property
-    def dual_coef_(self) -> Array:
-        """The dual variables, an alias of ``alpha_``."""
-        return np.asarray(self.alpha_)
 
 
 class _BallClassifier(MovedClassifier):
@@ -502,174 +415,6 @@ class AdversarialSVC(FillsGaps, _BallClassifier):
         super()._keep(result)
         if self.solver == "alternating":
             self.loss_curve_, self.cycle_ = result.loss_curve, result.state
-
-
-class FeatureDropSVC(MovedClassifier):
-    """Support vector machine robust to the deletion of up to ``n_drop`` features of each sample.
-
-    The features that are deleted, set to 0, are the worst ones for each sample (Globerson and Roweis 2006, *Nightmare
-    at Test Time: Robust Learning by Feature Deletion*, FDROP). With labels ``y = +-1``::
-
-        min over w, b   (lam/2) ||w||^2 + sum_i s_i max(0, 1 - y_i (w.x_i + b) + h_i(y_i w))
-        h_i(u) = sum of the n_drop largest positive u_j x_ij
-
-    The weight is spread over more features, because none may be indispensable. With ``n_drop = 0`` it is the ordinary
-    support vector machine (whose ``C`` is ``1/lam``). With more than two classes::
-
-        min over W, b   (lam/2) sum_c ||w_c||^2
-                        + sum_i s_i max(0, max_{k != y_i} 1 - (w_{y_i} - w_k).x_i - (b_{y_i} - b_k)
-                                                          + h_i(w_{y_i} - w_k))
-
-    A value of 0 is one that is not there, so features are not centred; if they are to be, centre X before. There is no
-    ``predict_proba``, because deletions are chosen and not random. Use
-    :class:`gaussguru.calibration.CalibratedWithErrorsCV` for probabilities.
-
-    Parameters
-    ----------
-    n_drop : int, default=1
-        Largest number of features of a sample that are deleted.
-    lam : float, default=1.0
-        Weight of the ridge term.
-    fit_intercept : bool, default=True
-        Whether to fit ``b``.
-    class_weight : dict, "balanced" or None, default=None
-        Class weights, multiplied with ``sample_weight``. "balanced" gives all classes the same total weight.
-    tol : float, default=1e-6
-        Stop when the duality gap is at most ``tol`` times the objective at zero, the total weight.
-    max_iter : int, default=500
-        Maximum number of Newton steps.
-    random_state : int, RandomState instance or None, default=None
-        Seed for the subsamples on which the solver warms up. None is a fixed seed.
-    n_jobs : int or None, default=None
-        Number of threads for large data. None uses all cores available to the process, or one inside a joblib worker.
-    verbose : int, default=0
-        1 prints the objective at each iteration.
-
-    Attributes
-    ----------
-    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        The weights ``w``. With more than two classes, the rows add up to zero.
-    intercept_ : ndarray of shape (1,) or (n_classes,)
-        The intercept ``b``.
-    classes_ : ndarray of shape (n_classes,)
-        The classes. With two, ``y = +1`` is the second.
-    objective_ : float
-        The objective at the solution.
-    dual_gap_ : float
-        A proven bound on how far ``objective_`` is above the minimum.
-    converged_ : bool
-        Whether the stopping rule was met.
-    alpha_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
-        The dual variables, in [0, 1]: the influence of each sample (against each other class).
-    n_iter_ : int
-        Number of Newton steps.
-    n_features_in_ : int
-        Number of features.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the features, if X had string column names.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from gaussguru import FeatureDropSVC
-    >>> X, y = load_iris(return_X_y=True)
-    >>> clf = FeatureDropSVC(n_drop=1).fit(X, y)
-    >>> clf.dual_gap_ <= 1e-6 * len(y)
-    True
-    >>> clf.certified_drops(X[[0, 60, 120]])
-    array([4, 0, 1])
-    """
-
-    def __init__(
-        self,
-        n_drop: int = 1,
-        *,
-        lam: float = 1.0,
-        fit_intercept: bool = True,
-        class_weight: dict[Any, float] | str | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 500,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_drop = n_drop
-        self.lam = lam
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-
-    _checks: ClassVar[dict[str, Callable[[str, Any], Any]]] = {
-        "n_drop": partial(check_count, low=0),
-        **MovedClassifier._checks,
-    }
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit the model.
-
-        A fit that raises, or that is interrupted, leaves the estimator as it was.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            The samples. C-contiguous float32 or float64, and canonical CSR, are not copied.
-        y : array-like of shape (n_samples,)
-            Labels of two or more classes.
-        sample_weight : array-like of shape (n_samples,) or float, default=None
-            Weights of the samples: weight 2 is a sample that occurs twice, 0 one that does not occur.
-
-        Returns
-        -------
-        self
-        """
-        return self._or_unchanged(self._fit, X, y, sample_weight)
-
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        self._check_parameters()
-        samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self)
-        if self.n_drop > samples.X.shape[1]:
-            raise ValueError(f"n_drop must be at most {samples.X.shape[1]}, the features of X; got {self.n_drop}")
-        sets = Deletions(int(self.n_drop)) if self.n_drop else np.zeros(len(samples.labels))
-        return self._train(samples, lambda _: sets)
-
-    def _solve(self, problem: Ball) -> Result:
-        return self._exact(problem, f"n_drop={self.n_drop}")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        # Scikit-learn tests with two features: without one of them the classes cannot be told apart.
-        tags.classifier_tags.poor_score = self.n_drop > 0
-        return tags
-
-    def certified_drops(self, X: Any) -> NDArray[np.intp]:
-        """Return how many features of each sample may be deleted, any of them, before its predicted class changes.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            The number of features where no deletion changes the class.
-        """
-        X, _ = self._measured(X)
-        coef, scores = self.coef_, self._scores(X)
-        if len(coef) == 1:
-            coef, scores = np.vstack([-coef, coef]) / 2, np.outer(scores, [-0.5, 0.5])
-        drops, labels = np.full(len(scores), X.shape[1], dtype=np.intp), scores.argmax(axis=1)
-        for rows in row_blocks(*X.shape):
-            values, c, lead = dense(X[rows]), labels[rows], scores[rows]
-            for k, w in enumerate(coef):
-                largest = np.sort(np.maximum(values * (coef[c] - w), 0.0), axis=1)[:, ::-1]
-                margin = (lead[np.arange(len(c)), c] - lead[:, k])[:, np.newaxis]
-                kept = (np.cumsum(largest, axis=1) < margin).sum(axis=1)
-                drops[rows] = np.minimum(drops[rows], np.where(c == k, X.shape[1], kept))
-        return drops
 
 
 class TotalSVC(_BallClassifier):

@@ -56,7 +56,7 @@ _OURS = [
     "gaussguru._populations.mixtures.FactorMixture",
     "gaussguru._populations.mixtures.Mixture",
     "gaussguru._guru.ball.AdversarialSVC",
-    "gaussguru._guru.ball.FeatureDropSVC",
+    "gaussguru._guru.deletions.FeatureDropSVC",
     "gaussguru._guru.ball.TotalSVC",
     "gaussguru._measured.class_populations.PopulationClassifier",
     "gaussguru._measured.error_bar.ErrorBarClassifier",

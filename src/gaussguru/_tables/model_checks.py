@@ -20,8 +20,9 @@ from sklearn.pipeline import Pipeline
 
 from gaussguru._errors import Population
 from gaussguru._errors.columns import LARGEST
-from gaussguru._guru.ball import AdversarialSVC, FeatureDropSVC, TotalSVC
+from gaussguru._guru.ball import AdversarialSVC, TotalSVC
 from gaussguru._guru.cross_validation import GuruClassifierCV
+from gaussguru._guru.deletions import FeatureDropSVC
 from gaussguru._guru.kernel import KernelGuruClassifier
 from gaussguru._guru.kernel_matrix import NAMES, Kernel
 from gaussguru._guru.linear import GuruClassifier

@@ -7,7 +7,7 @@ from scipy.special import expit
 from support.common import FORMS, every_form, features, with_and_without
 
 from gaussguru._errors import LowRank, check_errors
-from gaussguru._guru.problems.sets import Deletions, Ellipsoids, Moved, thresholds
+from gaussguru._guru.problems.sets import Deletions, Ellipsoids, Moved
 from gaussguru._guru.problems.smoothing import Smoothing
 from gaussguru._guru.solvers.newton import Newton
 from gaussguru._rows.rows import Rows
@@ -160,15 +160,24 @@ def test_blocks_do_not_change_results(kind, form, n_classes, monkeypatch):
         np.testing.assert_allclose(many, one, rtol=1e-9, atol=1e-9)
 
 
-def test_thresholds_give_the_sum_in_any_units():
+def test_deleted_shares_have_the_sum_in_any_units():
     rng = np.random.default_rng(0)
     for scale in (1e-6, 1.0, 1e3, 1e8):
         z = scale * rng.standard_normal((200, 9))
         z[:, 3] = z[:, 5]  # ties
-        z[::7, 2] = -np.inf
-        for k in (1, 2, 5):
-            theta = thresholds(z, k)
-            total = expit(z - theta[:, np.newaxis]).sum(axis=1)
+        z[::7, 2] = 0.0
+        block = Rows(z, np.ones(200, dtype=np.int32), np.ones(200), 2).blocks[0]
+        W, reach = np.vstack([np.zeros(9), np.ones(9)]), np.ones(200)
+        for k in (1, 2, 5, 9):
+            sums, states = Deletions(k).support(block, reach, W, 1.0)
+            theta, present = states[:, 0], np.where(z == 0, -np.inf, z)
+            total = expit(present - theta[:, np.newaxis]).sum(axis=1)
             assert (theta >= 0).all()
             assert (total <= k + 1e-6 * max(1, scale * 1e-8)).all()
             np.testing.assert_allclose(total[theta > 0], k, rtol=1e-6)
+            soft = k * theta + np.logaddexp(0, present - theta[:, np.newaxis]).sum(axis=1)
+            np.testing.assert_allclose(sums[:, 0], soft, rtol=1e-12, atol=1e-12)
+            moved = Deletions(k).gradients(block, np.arange(200), 1, np.array([0]), reach, states, W, 1.0)[:, 0]
+            shares = np.divide(moved, z, out=np.zeros_like(z), where=z != 0)
+            assert shares.sum(axis=1).max() <= k * (1 + 1e-15)
+            assert (shares >= 0).all()

@@ -298,7 +298,7 @@ class BallLocal(LocalModel[BallPoint]):
         """Return ``mu`` times the Hessian of the smooth maxima where ``r_i n_yk`` are linear."""
         problem, one = self.problem, float(self.problem.fit_intercept)
         vectors, shift = problem.shifts(self.point.sight)
-        return np.asarray(problem.rows.total(_curvature, self.point.residual, *vectors, shift=shift, one=one))
+        return np.asarray(problem.rows.total(curvature, self.point.residual, *vectors, shift=shift, one=one))
 
     def _bends(self) -> Array:
         """Return the Hessian of ``r_i n_yk`` by the difference of each pair, (C, n_columns, C, n_columns)."""
@@ -449,7 +449,7 @@ def _bend(block: Block, residual: Array, scores: Array, reached: Array, b: Array
     return _closed(block, change * (alpha / mu))
 
 
-def _curvature(block: Block, residual: Array, *vectors: Array, shift: Callable[..., Array], one: float) -> Array:
+def curvature(block: Block, residual: Array, *vectors: Array, shift: Callable[..., Array], one: float) -> Array:
     """Return ``mu`` times the Hessian of the smooth maxima by the unknowns.
 
     The slack of class k has the gradient ``z_k = (x - r u_ck, 1)`` by that class, and ``-z_k`` by the class c of the
