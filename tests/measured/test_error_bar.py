@@ -17,9 +17,8 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold, cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gaussguru import CollapseWarning, ErrorBarClassifier, GuruClassifier
-from gaussguru._measured import candidates, error_bar
-from gaussguru._measured.candidates import linear_families
+from gaussguru import CollapseWarning, ErrorBarClassifier
+from gaussguru._measured import posteriors
 from gaussguru._measured.error_bar import first_copies
 from gaussguru._measured.pool import warn_if_uninformed
 from gaussguru._measured.probit import ProbitWithErrors
@@ -48,19 +47,6 @@ def fitted():
     return ErrorBarClassifier(**QUICK).fit(X, y, X_err=err), X, err, y
 
 
-@pytest.fixture
-def only(monkeypatch):
-    """Return a function that leaves one method to choose from."""
-
-    def keep(method):
-        def some(*arguments):
-            return [family for family in linear_families(*arguments) if family.method == method]
-
-        monkeypatch.setattr(error_bar, "linear_families", some)
-
-    return keep
-
-
 # A pool of all members with one pass over two folds; with those of the default every check takes four times as long.
 @parametrize_with_checks(
     [ErrorBarClassifier(**ONE), ErrorBarClassifier(cv=StratifiedKFold(2), n_jobs=1)],
@@ -70,7 +56,7 @@ def test_scikit_learn_conventions(estimator, check):
     check(estimator)
 
 
-# --- the choice, and the fit of the candidate --------------------------------------------------------------
+# --- the choice of the ridge, and the fit --------------------------------------------------------------
 
 
 def calibrated(m, s, y):
@@ -85,16 +71,12 @@ def calibrated(m, s, y):
     return minimize(value, [1.0 / m.std(), 0.0], method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-10}).x
 
 
-@pytest.mark.parametrize("method", ["shrunk", "posterior", "probit"])
-def test_the_loop_over_folds_is_that_of_one_written_by_hand(method, only):
-    only(method)
+def test_the_loop_over_folds_is_that_of_one_written_by_hand():
     _, X, err, y = table(200)
     folds = list(KFold(3, shuffle=True, random_state=0).split(X))
     clf = ErrorBarClassifier(model="linear", n_components=1, cv=folds).fit(X, y, X_err=err)
     best = int(np.argmin(clf.cv_scores_["log_loss"]))
-    assert clf.method_ == method
-    level = clf.ridge_ if method == "probit" else clf.sigma_
-    assert level == clf.cv_scores_["level"][best]
+    assert clf.ridge_ == clf.cv_scores_["ridge"][best]
     whole = Deconvolve().fit(X, X_err=err)
     centre, scale = whole.means_[0], np.sqrt(np.diag(whole.covariances_[0]))
 
@@ -103,9 +85,7 @@ def test_the_loop_over_folds_is_that_of_one_written_by_hand(method, only):
         return (seen.X - centre) / scale, seen.err / np.outer(scale, scale)
 
     def classifier(Z, V, labels):
-        if method == "shrunk":
-            return GuruClassifier(level).fit(Z, labels)
-        return (GuruClassifier(level) if method == "posterior" else ProbitWithErrors(level)).fit(Z, labels, X_err=V)
+        return ProbitWithErrors(clf.ridge_).fit(Z, labels, X_err=V)
 
     m, s = np.zeros(200), np.zeros(200)
     for train, test in folds:
@@ -121,32 +101,6 @@ def test_the_loop_over_folds_is_that_of_one_written_by_hand(method, only):
     assert clf.cv_scores_["log_loss"][best] == pytest.approx(log_loss(y, p), abs=1e-4)
     everywhere = classifier(*posterior(whole, slice(None)), y)
     np.testing.assert_allclose(clf.estimator_.coef_, everywhere.coef_, rtol=1e-2, atol=1e-3)
-
-
-def test_probit_is_preferred_within_a_standard_error(fitted):
-    clf, _, _, _ = fitted
-    scores = clf.cv_scores_
-    likelihood = scores["method"] == "probit"
-    # It is the model of these data: a lower log loss of another method is chance.
-    assert clf.method_ == "probit"
-    assert clf.ridge_ == scores["level"][likelihood][np.argmin(scores["log_loss"][likelihood])]
-    assert set(scores["method"]) == {"shrunk", "posterior", "probit"}
-    assert len(scores["method"]) == len(scores["level"]) == len(scores["log_loss"]) == 27
-
-
-def test_the_rule_of_one_standard_error():
-    rng = np.random.default_rng(0)
-    weights = rng.uniform(0.5, 2.0, 400)
-    first = rng.exponential(size=400)
-    apart = rng.normal(0.0, 0.5, 400)
-    apart -= np.average(apart, weights=weights)
-    # The error of a weighted mean of independent numbers.
-    error = np.sqrt(np.sum((weights / weights.sum()) ** 2 * apart**2))
-    preferred = np.array([False, False, True, True])
-    for above, expected in ((0.9, 2), (1.1, 1)):
-        losses = np.stack([first + 0.5, first, first + apart + above * error, first + 1.0])
-        assert candidates._best(losses, weights, preferred) == expected
-        assert candidates._best(losses, weights, np.zeros(4, dtype=bool)) == 1
 
 
 def test_probabilities_match_the_formula(fitted):
@@ -350,9 +304,7 @@ def flowers():
     return X + err * rng.standard_normal(X.shape), err, np.array(["setosa", "versicolor", "virginica"])[y]
 
 
-@pytest.mark.parametrize("method", ["shrunk", "posterior", "probit"])
-def test_many_classes(flowers, method, only):
-    only(method)
+def test_many_classes(flowers):
     X, err, y = flowers
     clf = ErrorBarClassifier(**ONE, n_components=1).fit(X, y, X_err=err)
     p = clf.predict_proba(X, err)
@@ -488,8 +440,7 @@ def test_many_rows_are_compared_on_some(monkeypatch):
     rare = (y == 1) & (np.random.default_rng(0).random(1500) < 0.9)
     X, err, y = X[~rare], err[~rare], y[~rare]
     whole = ErrorBarClassifier(**QUICK).fit(X, y, X_err=err)
-    monkeypatch.setattr(candidates, "SELECTION_ROWS", 400)
-    monkeypatch.setattr(candidates, "FEWEST", 40)
+    monkeypatch.setattr(posteriors, "SELECTION_ROWS", 400)
     some = ErrorBarClassifier(**QUICK).fit(X, y, X_err=err)
     p, q = whole.predict_proba(X, err)[:, 1], some.predict_proba(X, err)[:, 1]
     assert q.mean() == pytest.approx(y.mean(), rel=0.3)

@@ -11,9 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from support.error_bars import covariances, every_form, matrices
 
 from gaussguru._errors import check_errors
-from gaussguru._measured.modified_newton import minimise
-from gaussguru._measured.probit import CachedRows, ProbitWithErrors, probit_path, rows_of
-from gaussguru._measured.probit_problem import Probit
+from gaussguru._measured.probit import CachedRows, Probit, ProbitWithErrors, minimise, probit_path, rows_of
 from gaussguru._rows.rows import Rows
 from gaussguru._rows.validation import check_samples
 
@@ -25,9 +23,9 @@ def problem(n=60, d=4, seed=0, slope=1.5):
     return X, y, rng.uniform(0.2, 2.0, n)
 
 
-def posed_of(X, y, weight, errors, spreads, ridge, fit_intercept=True):
+def posed_of(X, y, weight, errors, spreads, ridge):
     rows = Rows(X, np.asarray(y), weight, errors=errors)
-    return Probit(rows, 1, np.zeros(X.shape[1]), spreads, ridge, fit_intercept)
+    return Probit(rows, 1, np.zeros(X.shape[1]), spreads, ridge)
 
 
 def objective(w, b, X, y, V, weight, ridge, spreads):
@@ -55,11 +53,10 @@ def best(X, y, V, weight, ridge):
 
 
 @every_form
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_derivatives_match_finite_differences(form, fit_intercept):
+def test_derivatives_match_finite_differences(form):
     X, y, weight = problem()
     errors = check_errors(form(*X.shape), X)
-    posed = posed_of(X, y, weight, errors, np.array([1.0, 2.0, 0.5, 3.0]), 0.3, fit_intercept)
+    posed = posed_of(X, y, weight, errors, np.array([1.0, 2.0, 0.5, 3.0]), 0.3)
     rng = np.random.default_rng(1)
     for size in (0.1, 3.0):  # where noise matters little, and where it is most of the scale
         u = size * rng.standard_normal(len(posed.units))
@@ -200,16 +197,6 @@ def test_many_classes_are_one_against_the_others():
     assert model.score(X, y) > 0.8
 
 
-def test_without_an_intercept():
-    X, y, weight = problem()
-    V = covariances(*X.shape)
-    model = ProbitWithErrors(0.5, fit_intercept=False, tol=1e-9).fit(X, y, weight, X_err=V)
-    spreads = spreads_of(X, V, weight)
-    found = minimize(lambda w: objective(w, 0.0, X, y, V, weight, 0.5, spreads), np.zeros(4), method="BFGS", tol=1e-9)
-    assert model.intercept_[0] == 0
-    assert model.objective_ == pytest.approx(found.fun, rel=1e-9)
-
-
 def test_what_stops_early_says_so():
     X, y, weight = problem()
     with pytest.warns(ConvergenceWarning, match="gradient"):
@@ -225,7 +212,6 @@ def test_what_stops_early_says_so():
         ({"ridge": "1"}, TypeError, "ridge"),
         ({"tol": 0.0}, ValueError, "tol"),
         ({"max_iter": 0}, ValueError, "max_iter"),
-        ({"fit_intercept": 1}, TypeError, "fit_intercept"),
     ],
 )
 def test_bad_parameters_leave_the_estimator_unchanged(params, error, match):
@@ -275,11 +261,10 @@ def test_rounding_ends_the_descent_at_a_tiny_gradient():
     assert model.n_iter_ < 20
 
 
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_sparse_features_are_refused(fit_intercept):
+def test_sparse_features_are_refused():
     X, y, _ = problem()
     with pytest.raises(TypeError, match="dense data is required"):
-        ProbitWithErrors(fit_intercept=fit_intercept).fit(sp.csr_array(X), y)
+        ProbitWithErrors().fit(sp.csr_array(X), y)
 
 
 def test_features_far_from_the_origin():
@@ -313,10 +298,9 @@ def test_a_coefficient_whose_sign_nothing_tells():
         lambda u: objective(np.array([u[0], 0.0]), u[1], X, y, V, ones, ridge, spreads_of(X, V, ones)), np.zeros(2)
     )
     assert clf.objective_ < along.fun - 1.0
-    stopped = ProbitWithErrors(ridge, max_iter=1, warm_start=True, tol=1e-3)
-    stopped.classes_, stopped.coef_, stopped.intercept_ = np.arange(2), np.array([[along.x[0], 0.0]]), along.x[1:]
+    stopped, start = ProbitWithErrors(ridge, max_iter=1, tol=1e-3), (np.array([[along.x[0], 0.0]]), along.x[1:])
     with pytest.warns(ConvergenceWarning, match="at a saddle after max_iter=1"):
-        stopped.fit(X, y, X_err=V)
+        stopped.fit(X, y, X_err=V, start=start)
     # Rounding does not choose between the signs.
     for unit in (1e-3, 7.0):
         again = ProbitWithErrors(ridge).fit(X * [1, unit], y, X_err=V * np.outer([1, unit], [1, unit]))

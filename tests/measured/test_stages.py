@@ -17,11 +17,11 @@ Y = TRUTH[:, 0] + 0.3 * RNG.standard_normal(240) > 0
 
 FITS = {
     "pool": (ErrorBarClassifier(cv=2), X, ["population", "noisier copies", "rbf: width of the kernel"]),
-    "linear": (ErrorBarClassifier(model="linear", cv=2), X, ["methods: fold 2 of 2 (100%)", "fit of method"]),
+    "linear": (ErrorBarClassifier(model="linear", cv=2), X, ["ridges: fold 2 of 2 (100%)", "fit of all samples"]),
     "linear, in parts": (
         ErrorBarClassifier(model="linear", cv=2),
         Arrays(X, rows=100),
-        ["subsample", "population", "methods: fold 1 of 2 (50%)", "reliability of all samples", "fit of all samples"],
+        ["subsample", "population", "ridges: fold 1 of 2 (50%)", "reliability of all samples", "fit of all samples"],
     ),
     "population": (Deconvolve(2), X, ["starts and EM of 240 samples"]),
     "components": (Deconvolve("auto"), X, ["1 components: fold 1 of 5 (20%)", "1 components: fold 5 of 5 (100%)"]),

@@ -21,7 +21,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 
 from gaussguru import ErrorBarClassifier, GuruClassifier, sources
-from gaussguru._measured.candidates import linear_families
 from gaussguru._rows import cluster as cluster_module
 from gaussguru._rows.streams import Part
 from gaussguru.calibration import CalibratedWithErrorsCV
@@ -231,11 +230,6 @@ def test_frames(client):
     same(fitted(GuruClassifier(0.2, **TIGHT), X, np.array(["no", "yes"])[y]), plain)
 
 
-def of_method(*given, method):
-    """Return the families of one method, to choose from them alone."""
-    return [family for family in linear_families(*given) if family.method == method]
-
-
 def test_measurements(client, monkeypatch):
     """Population, posteriors, classifier and calibration of all rows, which stay on the workers."""
     X, y = samples(d=3, dtype=np.float64)
@@ -251,18 +245,15 @@ def test_measurements(client, monkeypatch):
     one, other = Deconvolve(**tight).fit(X, X_err=errors), Deconvolve(**tight).fit(unknown(dx), X_err=unknown(de))
     assert np.allclose(one.covariances_, other.covariances_, atol=1e-6)
     assert np.allclose(other.score_samples(dx, de).compute(), one.score_samples(X, errors), atol=1e-5)
-    for method in ("posterior", "probit"):
-        some = partial(of_method, method=method)
-        monkeypatch.setattr("gaussguru._measured.error_bar.linear_families", some)
-        settings = {"model": "linear", "cv": 2, "n_components": 1}
-        one = ErrorBarClassifier(**settings).fit(local, y, X_err=errors)
-        other = ErrorBarClassifier(**settings).fit(dx, dy, X_err=de)
-        assert other.population_.n_passes_ > 3
-        assert np.allclose(other.population_.covariances_, one.population_.covariances_, atol=1e-6)
-        assert np.allclose(other.reliability_, one.reliability_, atol=1e-6)
-        # Their subsamples come from different parts; predictions for the same rows are nearly the same.
-        found = other.predict_proba(dx, de).compute()
-        assert np.abs(found - one.predict_proba(X, errors)).max() < 0.1
+    settings = {"model": "linear", "cv": 2, "n_components": 1}
+    one = ErrorBarClassifier(**settings).fit(local, y, X_err=errors)
+    other = ErrorBarClassifier(**settings).fit(dx, dy, X_err=de)
+    assert other.population_.n_passes_ > 3
+    assert np.allclose(other.population_.covariances_, one.population_.covariances_, atol=1e-6)
+    assert np.allclose(other.reliability_, one.reliability_, atol=1e-6)
+    # Their subsamples come from different parts; predictions for the same rows are nearly the same.
+    found = other.predict_proba(dx, de).compute()
+    assert np.abs(found - one.predict_proba(X, errors)).max() < 0.1
     calibrated = CalibratedWithErrorsCV(GuruClassifier(0.2), cv=2).fit(chunked(np.nan_to_num(X)), dy, X_err=de)
     whole = GuruClassifier(0.2).fit(np.nan_to_num(X), y, X_err=errors)
     assert np.allclose(calibrated.estimator_.coef_, whole.coef_, atol=1e-3)

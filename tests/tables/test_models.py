@@ -46,9 +46,8 @@ from gaussguru import (
     models,
 )
 from gaussguru._errors.columns import Bar
-from gaussguru._measured import error_bar, pool
+from gaussguru._measured import pool
 from gaussguru._measured.affine import NotLinearError
-from gaussguru._measured.candidates import linear_families
 from gaussguru._tables.archive import CARD, TRUSTED
 from gaussguru._tables.files import TableError
 from gaussguru._tables.fitting import fit_model
@@ -84,7 +83,7 @@ def table(n=90, n_classes=2, *, errors=False, missing="error", skewed=False, spa
 
 
 LINEAR = {"model": "linear"}
-# Tables, and parameters of fit_model; "method" is one that held-out rows do not have to choose.
+# Tables, and parameters of fit_model.
 CASES = {
     "linear": ({}, {"sigma": 0.5}),
     "unscaled": ({}, {"sigma": 0.5, "scale": False}),
@@ -105,10 +104,10 @@ CASES = {
     "rbf": ({}, {"sigma": 0.1, "kernel": "rbf"}),
     "rbf-three": ({"n_classes": 3}, {"sigma": [0.05, 0.2], "kernel": "rbf", "folds": 3}),
     "poly": ({"sparse": True}, {"sigma": 0.3, "kernel": "poly", "degree": 2, "n_components": 20, "random_state": 0}),
-    "measured": ({"errors": True}, {**LINEAR, "method": "shrunk"}),
+    "measured": ({"errors": True}, LINEAR),
     "measured-gaps": ({"errors": True, "missing": "unmeasured"}, {**LINEAR, "scale_errors": True, "n_components": 2}),
-    "measured-three": ({"n_classes": 3, "errors": True}, {**LINEAR, "method": "probit", "class_weight": "balanced"}),
-    "measured-exact": ({"missing": "mean"}, {**LINEAR, "classifier": "error-bars", "method": "shrunk"}),
+    "measured-three": ({"n_classes": 3, "errors": True}, {**LINEAR, "class_weight": "balanced"}),
+    "measured-exact": ({"missing": "mean"}, {**LINEAR, "classifier": "error-bars"}),
     "pool": ({"errors": True}, {"folds": 2}),
     "pool-three": (
         {"n_classes": 3, "errors": True, "missing": "unmeasured"}, {"folds": 2, "class_weight": "balanced"}
@@ -123,15 +122,7 @@ CASES = {
 @cache
 def fit(name):
     what, how = CASES[name]
-    method = how.get("method")
-    with pytest.MonkeyPatch.context() as patch:
-        if method is not None:
-            patch.setattr(
-                error_bar,
-                "linear_families",
-                lambda *given: [family for family in linear_families(*given) if family.method == method],
-            )
-        return fit_model(table(**what), **{key: value for key, value in how.items() if key != "method"})
+    return fit_model(table(**what), **how)
 
 
 def fitted(name):

@@ -17,7 +17,7 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._errors import standard_deviations
-from gaussguru._guru.base import Classifier, CollapseWarning, check_errors_given, seed_of
+from gaussguru._guru.base import Classifier, check_errors_given, seed_of
 from gaussguru._guru.streamed import by_parts, class_totals, names_of
 from gaussguru._measured.affine import NotLinearError
 from gaussguru._measured.calibrated import (
@@ -26,7 +26,6 @@ from gaussguru._measured.calibrated import (
     margin_and_spread,
     score_moments,
 )
-from gaussguru._measured.candidates import LabelledMeasurements, choose, linear_families, selection_rows
 from gaussguru._measured.deconvolve import Deconvolve
 from gaussguru._measured.features import FeatureColumns
 from gaussguru._measured.pool import (
@@ -41,7 +40,17 @@ from gaussguru._measured.pool import (
     pool_folds,
     warn_if_uninformed,
 )
-from gaussguru._measured.posteriors import View, checked_measurements, labelled_rows, rank_of, scaled_part
+from gaussguru._measured.posteriors import (
+    LabelledMeasurements,
+    View,
+    checked_measurements,
+    labelled_rows,
+    rank_of,
+    scaled_part,
+    selection_rows,
+)
+from gaussguru._measured.probit import ProbitWithErrors
+from gaussguru._measured.ridge import choose_ridge
 from gaussguru._rows.streams import Part
 from gaussguru._rows.threads import Pool as Threads
 from gaussguru._rows.threads import n_threads
@@ -56,7 +65,7 @@ from gaussguru.sources.reading import as_source, subsample_with_groups
 
 # Attributes of a linear model, and of a pool, that a fit of the other kind removes.
 OF_A_MODEL = (
-    "alpha_", "beta_", "kappa_", "kappa_pvalue_", "sigma_", "ridge_", "estimator_", "features_", "pool_"
+    "alpha_", "beta_", "kappa_", "kappa_pvalue_", "ridge_", "estimator_", "features_", "pool_"
 )  # fmt: skip
 # Most rows that members of a pool are fitted to, and rows beyond which a single split replaces the folds.
 MEMBER_ROWS, ONE_SPLIT = 100_000, 20_000
@@ -112,13 +121,11 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
 
         P(y = 1 | x, err) = Phi((alpha (w.m + b) + beta) / sqrt(1 + alpha^2 kappa^2 w' V w))
 
-    Three methods can find ``w``, each at several noise levels or ridge penalties: "shrunk" is :class:`GuruClassifier`
-    on the posterior means, "posterior" the same with the posterior covariances as ``X_err``, and "probit" maximises
-    the likelihood of the formula above, which is not convex. The log loss of held-out samples chooses; "probit" is
-    taken unless another method is better by more than the standard error of the difference. With more than 10,000
-    samples (20,000 divided by the number of classes, if there are more than two) a stratified subsample of that size
-    decides; population and classifier are always fitted to all samples. Use it for one score that can be read, and
-    where samples in use lie beyond those of training.
+    ``w`` maximises the likelihood of a probit model of the true values, integrated over the posteriors, minus a ridge
+    penalty. This problem is not convex: a descent from ``w = 0`` leads to the solution. The log loss of held-out
+    samples chooses the ridge. With more than 10,000 samples (20,000 divided by the number of classes, if there are more
+    than two) a stratified subsample of that size decides; population and classifier are always fitted to all samples.
+    Use it for one score that can be read, and where samples in use lie beyond those of training.
 
     Parameters
     ----------
@@ -170,14 +177,14 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         difference from the pool, or of "error sizes ..." from boosting), and with error bars the last three as
         "..._noisier", of the same samples with more noise. Rows below the members: "errors ignored" (boosting on the
         measured values alone), "error sizes used" or "error sizes not used" (boosting with the other choice of
-        ``use_error_sizes``), "pool", "class frequencies". Of ``model="linear"``: "method", "level" (sigma or ridge
-        penalty) and "log_loss" of every candidate.
+        ``use_error_sizes``), "pool", "class frequencies". Of ``model="linear"``: "ridge" and "log_loss" of every ridge
+        penalty.
     members_ : dict of lists
         The classifiers of a pool by name, one for each fold.
     weights_ : ndarray of shape (2, n_members)
         The weights of the members of a pool, for samples as measured and for noisier ones.
     method_ : str
-        "pool", or the chosen method of ``model="linear"``.
+        "pool", or "probit" for ``model="linear"``.
     rank_ : int or None
         Number of factors of the population covariance if there are more than 60 features or fewer than 4 samples per
         feature; None for a full covariance.
@@ -187,8 +194,8 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         Fraction of the population variance of each feature that the measurements resolve: 1 for exact values.
     centre_, scale_ : ndarrays of shape (n_features,)
         Mean and spread of the population, used to scale the features.
-    sigma_, ridge_ : float or None
-        The chosen noise level or ridge penalty of ``model="linear"``, in units of the spread of the population.
+    ridge_ : float
+        The chosen ridge penalty of ``model="linear"``, for features in units of the spread of the population.
     alpha_, beta_, kappa_, kappa_pvalue_
         The calibration of ``model="linear"``, as in :class:`gaussguru.calibration.CalibratedWithErrorsCV`.
     estimator_ : classifier
@@ -358,23 +365,22 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         return self
 
     def _fit_linear(self, table: LabelledMeasurements, folds: list[tuple[Index, Index]]) -> Self:
-        """Choose a method and a level on held-out samples, and fit it to all, with its calibration."""
+        """Choose a ridge on held-out samples, and fit a probit regression to all, with its calibration."""
         labelled = table.labelled
         rows, factors = selection_rows(labelled, table.seed)
         weights = labelled.all_weights * factors
         folds = [(rows[train], rows[test]) for train, test in _among(folds, rows, len(weights))]
-        families = linear_families(table, rows, weights)
-        best = choose(table, families, folds, weights, self.n_jobs, partial(stage, self))
+        best = choose_ridge(table, folds, weights, self.n_jobs, partial(stage, self))
         warn_if_uninformed(best.losses, best.labels, best.weights, len(self.classes_))
-        self.cv_scores_, self.method_ = best.cv_scores, best.family.method
-        self.sigma_ = best.level if best.family.unit == "sigma" else None
-        self.ridge_ = best.level if best.family.unit == "ridge" else None
+        self.cv_scores_, self.method_, self.ridge_ = best.cv_scores, "probit", best.ridge
         self._keep_calibration(best.calibration, len(self.classes_), scale_errors=self.scale_errors)
         # Only now: covariances of all samples are many numbers, which the loop over the folds has no use for.
         posterior = table.view.posterior(table.X, table.X_err)
-        with warnings.catch_warnings(), stage(self, f"fit of method {best.family.method}"):
-            warnings.simplefilter("ignore", CollapseWarning)  # then alpha is 0, and the probabilities say so
-            self.estimator_ = best.family.fitted(best.level, best.start, posterior, labelled, table.seed, self.n_jobs)
+        with stage(self, "fit of all samples"):
+            self.estimator_ = ProbitWithErrors(best.ridge, n_jobs=self.n_jobs)
+            self.estimator_.fit(
+                posterior, labelled.classes[labelled.labels.astype(np.intp)], labelled.weights, start=best.start
+            )
         return self
 
     def _fit_source(self, source: Source, fields: Fields, groups: Any) -> Self:
@@ -392,21 +398,17 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         if not self._is_linear:
             return self
         posteriors = source if X_err is None else self.population_.transform(source, fields.X_err)
-        to_scale = partial(scaled_part, self.centre_, self.scale_, keep_errors=self.method_ != "shrunk")
-        posteriors = Mapped(posteriors, to_scale)
-        if self.method_ == "probit":  # from the minimum of the subsample on
-            model = copy.copy(self.estimator_)
-        else:  # the solver draws a subsample, which brings it nearer in fewer passes
-            model = clone(self.estimator_).set_params(warm_start=False)
+        posteriors = Mapped(posteriors, partial(scaled_part, self.centre_, self.scale_))
         if self.class_weight is not None:
             totals = class_totals(posteriors, fields, self.classes_, self.n_jobs)
             factors = np.array(class_factors(self.class_weight, self.classes_, totals))
             posteriors = Mapped(posteriors, partial(_weighted_part, self.classes_, factors))
-        with warnings.catch_warnings(), stage(self, "fit of all samples"):
-            warnings.simplefilter("ignore", CollapseWarning)
-            model.fit(posteriors, fields.y, sample_weight=fields.weight)
-        model.__dict__.pop("feature_names_in_", None)  # it is given arrays
-        self.estimator_ = model
+        subsampled = self.estimator_
+        self.estimator_ = clone(subsampled)
+        with stage(self, "fit of all samples"):
+            start = subsampled.coef_, subsampled.intercept_
+            self.estimator_.fit(posteriors, fields.y, fields.weight, start=start)
+        self.estimator_.__dict__.pop("feature_names_in_", None)  # it is given arrays
         return self
 
     def _check_parameters(self) -> None:

@@ -90,7 +90,7 @@ class Margins(NamedTuple):
         """Return the calibration of greatest likelihood, and log losses, (n,), with error bars as they are stated.
 
         If ``rough`` and there are more than two classes, one Gaussian replaces each mixture: the integrals would be
-        most of the time of a choice among candidates.
+        most of the time of a choice among ridges.
         """
         margins = self.matched() if rough and n_classes > 2 else self
         calibration = fit_calibration(margins, labels, weights, n_classes, rough=rough)

@@ -1,6 +1,6 @@
 """Posteriors of the true values under a population of all samples, in units of its spread."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +16,13 @@ from gaussguru._rows.validation import (
     warn_of_values_beyond_others,
 )
 from gaussguru._utils.frames import take_rows
-from gaussguru._utils.linalg import Array
+from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.types import ErrorBars, Estimator, Labels, Values
 
+# Rows on which ridges are compared and probabilities calibrated, where there are two classes. Log losses at two ridges
+# differ from row to row by 0.2 or less, so their means are known to 0.2 / sqrt(10,000) = 0.002, and alpha to 1 or 2
+# percent. Of more classes 2/n_classes of that: the time of a probability grows with their number.
+SELECTION_ROWS = 10_000
 # A population has a covariance of RANK factors if there are more features than this, or fewer samples for each: time
 # and memory grow with their cube and square, and a full covariance of so few samples is mostly noise.
 FULL_FEATURES, SAMPLES_PER_FEATURE, RANK = 60, 4, 10
@@ -29,7 +34,7 @@ def rank_of(n_samples: int, n_features: int) -> int | None:
     return min(RANK, n_features) if few else None
 
 
-def checked_measurements(estimator: Any, X: Any, X_err: Any, *, reset: bool) -> tuple[Array, Any]:
+def checked_measurements(estimator: Estimator, X: Values, X_err: ErrorBars, *, reset: bool) -> tuple[Array, ErrorBars]:
     """Return measured values as an array, and their errors."""
     X, X_err = split_errors(X, X_err)
     values: Array = validated(estimator, X, reset=reset, dtype=np.float64, ensure_all_finite=False)
@@ -45,8 +50,8 @@ def checked_measurements(estimator: Any, X: Any, X_err: Any, *, reset: bool) -> 
 
 
 def labelled_rows(
-    X: Array, X_err: Any, y: Any, sample_weight: Any, class_weight: Any
-) -> tuple[Array, Any, Array | None, Samples, Samples]:
+    X: Array, X_err: ErrorBars, y: Labels, sample_weight: object, class_weight: object
+) -> tuple[Array, ErrorBars, Array | None, Samples, Samples]:
     """Return the samples of positive weight: values, errors, weights as given, labels; and the labels of all samples.
 
     The labels hold classes and weights, no values: the fit of a population checks X.
@@ -63,9 +68,9 @@ def labelled_rows(
     return X[rows], None if X_err is None else take_rows(X_err, rows), weights, kept, all_rows
 
 
-def scaled_part(centre: Array, scale: Array, part: Part, keep_errors: bool = True) -> Part:
-    """Return samples in other units, without their errors unless ``keep_errors``."""
-    err = None if part.X_err is None or not keep_errors else scaled(part.X_err, 1 / scale)
+def scaled_part(centre: Array, scale: Array, part: Part) -> Part:
+    """Return samples in other units."""
+    err = None if part.X_err is None else scaled(part.X_err, 1 / scale)
     return part._replace(X=(part.X - centre) / scale, X_err=err)
 
 
@@ -82,13 +87,55 @@ class View(NamedTuple):
         gaussian = population.population_
         return cls(population, gaussian.mean, np.sqrt(np.diag(gaussian.covariance)))
 
-    def posterior(self, X: Array, X_err: Any) -> Any:
+    def posterior(self, X: Array, X_err: ErrorBars) -> Values:
         """Return the posteriors of the true values, in units of the spread; of exact values an array."""
         if X_err is None:
             return (X - self.centre) / self.scale
         posterior = self.population.transform(X, X_err)
-        components: Any = None
-        if posterior.components is not None:
-            components = AffineComponents(posterior.components, np.diag(1 / self.scale), -self.centre / self.scale)
+        components = posterior.components
+        if components is not None:
+            components = AffineComponents(components, np.diag(1 / self.scale), -self.centre / self.scale)
         means = (posterior.X - self.centre) / self.scale
         return Measured.checked(means, scaled(posterior.err, 1 / self.scale), components)
+
+
+class LabelledMeasurements(NamedTuple):
+    """The samples of a fit, their labels, and the view of their population; seed of random numbers."""
+
+    view: View
+    X: Array
+    X_err: ErrorBars
+    weights: Array | None
+    labelled: Samples
+    seed: int
+
+    def measured(self, rows: Index) -> tuple[Array, ErrorBars]:
+        """Return the measured values of rows, and their errors."""
+        return self.X[rows], None if self.X_err is None else take_rows(self.X_err, rows)
+
+    def samples(self, posterior: Values, rows: Index, weights: Array) -> Samples:
+        """Return the posterior means of rows, with their labels and weights."""
+        return Samples(split_errors(posterior)[0], self.labelled.classes, self.labelled.labels[rows], weights[rows])
+
+
+def selection_rows(samples: Samples, seed: int, most: int | None = None) -> tuple[Index, Array]:
+    """Draw about ``most`` rows by class, by default as many as ridges are compared on.
+
+    Returns the rows, in order, and factors on the weights of all rows that keep the shares of the classes.
+    """
+    most = 2 * SELECTION_ROWS // len(samples.classes) if most is None else most
+    labels, weights = samples.labels.astype(np.intp), samples.all_weights
+    n, factors = len(labels), np.ones(len(labels))
+    if n <= most:
+        return np.arange(n), factors
+    rng = np.random.default_rng(seed)
+    rows = []
+    for c in range(len(samples.classes)):
+        members = np.flatnonzero((labels == c) & (weights > 0))
+        # At least 200 of a class, if there are.
+        size = min(len(members), max(200, round(most * len(members) / n)))
+        chosen = rng.permutation(members)[:size]
+        factors[members] = weights[members].sum() / weights[chosen].sum()
+        rows.append(chosen)
+    kept = np.sort(np.concatenate(rows))
+    return kept, factors * weights[kept].sum() / (weights * factors)[kept].sum()

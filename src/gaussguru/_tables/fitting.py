@@ -362,7 +362,7 @@ def _fit_error_bars(rows: TrainingRows, labels: _Labels, folds: int, options: Re
     found.estimator_.classes_ = labels.classes
     pvalue = float(found.kappa_pvalue_)
     about = {
-        "method": found.method_, "sigma": found.sigma_, "ridge": found.ridge_,
+        "method": found.method_, "ridge": found.ridge_,
         "cv_log_loss": float(found.cv_scores_["log_loss"].min()), "kappa": float(found.kappa_),
         "kappa_pvalue": None if math.isnan(pvalue) else pvalue,
     }  # fmt: skip

@@ -467,9 +467,9 @@ def _error_bars(thing: Value) -> dict[str, Rule]:
     if vars(thing).get("model") == "linear":
         inner = {
             **_CALIBRATION,
-            "method_": one_of("shrunk", "posterior", "probit"),
+            "method_": one_of("probit"),
             "kappa_pvalue_": real(0.0, nan=True),
-            "estimator_": part(GuruClassifier, ProbitWithErrors),
+            "estimator_": part(ProbitWithErrors),
         }
     else:
         inner = {

@@ -262,8 +262,7 @@ def _fit_in_words(card: Record) -> Iterator[str]:
     found = card["fit"]
     accuracy = f"training accuracy {found['training_accuracy']:.4f}"
     if "method" in found:
-        level = f"ridge {found['ridge']:.3g}" if found["sigma"] is None else f"sigma {found['sigma']:.3g}"
-        chosen = f"linear, method {found['method']}, {level}"
+        chosen = f"linear, ridge {found['ridge']:.3g}"
         yield f"{chosen} (cross-validated log loss {found['cv_log_loss']:.4f}), {accuracy}"
         yield from _least_reliable(card)
         scaled = card["parameters"]["scale_errors"]
