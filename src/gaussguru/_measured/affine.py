@@ -17,6 +17,7 @@ from gaussguru._guru.probabilities import places
 from gaussguru._utils.blocks import row_blocks
 from gaussguru._utils.frames import as_numbers, is_frame, like
 from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.types import ErrorBars, Values
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class AffineMap:
     monomial: tuple[Index, Array] | None
 
     @classmethod
-    def of(cls, function: Callable[[Any], Any], X: Any) -> "AffineMap":
+    def of(cls, function: Callable[[Any], Any], X: Values) -> "AffineMap":
         """Return the map of an affine function, from its values about the mean of X."""
         n_features = int(X.shape[1])
         if sp.issparse(X):
@@ -75,7 +76,7 @@ class AffineMap:
             return np.asarray(dense(X @ self.matrix) + self.offset)
         return np.asarray((as_numbers(X, "X") - self.centre) @ self.matrix + self.offset)
 
-    def check(self, X: Any, values: Any, source: object) -> None:
+    def check(self, X: Values, values: Any, source: object) -> None:
         """Raise unless ``values`` are the outputs of the map for X, to rounding."""
         eps = max(_precision(X), _precision(values))
         largest = (
@@ -131,7 +132,7 @@ class AffineMap:
         A = dense(self.matrix)
         return Measured.checked(samples.X, samples.err, AffineComponents(components, A, self.offset - self.centre @ A))
 
-    def carry(self, X_err: Any) -> Any:
+    def carry(self, X_err: ErrorBars) -> Any:
         """Return the errors of the outputs for values with these errors."""
         if self.monomial is not None:
             source, factors = self.monomial

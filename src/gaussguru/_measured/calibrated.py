@@ -38,12 +38,14 @@ from gaussguru._utils.blocks import row_blocks
 from gaussguru._utils.checks import check_flag, check_jobs, outside
 from gaussguru._utils.frames import is_frame, take_rows, unmasked
 from gaussguru._utils.linalg import Array, Index
-from gaussguru._utils.types import MixedArray
+from gaussguru._utils.types import ErrorBars, Estimator, Labels, MixedArray, Record, Values
 from gaussguru.sources.base import Fields
 from gaussguru.sources.reading import as_source, subsample_with_groups
 
 
-def score_moments(estimator: Any, X: Any, X_err: Any = None, *, rooted: bool = False) -> tuple[Array, Array, Array]:
+def score_moments(
+    estimator: Estimator, X: Values, X_err: ErrorBars = None, *, rooted: bool = False
+) -> tuple[Array, Array, Array]:
     """Return the distribution of the scores of every sample under its error bars, a mixture of Gaussians.
 
     Parameters
@@ -138,7 +140,7 @@ def takes_errors(estimator: BaseEstimator) -> bool:
 class CalibratedScores(ByProbability):
     """Probabilities of the scores of ``estimator_``, calibrated by ``alpha_``, ``beta_`` and ``kappa_``."""
 
-    estimator_: Any
+    estimator_: Estimator
     alpha_: float
     beta_: Any
     kappa_: float
@@ -149,7 +151,7 @@ class CalibratedScores(ByProbability):
         self.beta_ = float(beta[1]) if n_classes == 2 else beta
         self.kappa_pvalue_ = found.pvalue
 
-    def _calibrated_logs(self, X: Any) -> Array:
+    def _calibrated_logs(self, X: Values) -> Array:
         """Return the log probabilities of samples, which are Measured or exact, (n_samples, n_classes)."""
         n = len(X) if isinstance(X, Measured) else X.shape[0]
         blocks = row_blocks(n, len(self.classes_) ** 2)
@@ -272,7 +274,13 @@ class CalibratedWithErrorsCV(CalibratedScores, MetaEstimatorMixin, BaseEstimator
         self.n_jobs = n_jobs
 
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None, groups: Any = None, **params: Any
+        self,
+        X: Values,
+        y: Labels,
+        sample_weight: object = None,
+        X_err: ErrorBars = None,
+        groups: Labels = None,
+        **params: Any,
     ) -> Self:
         """Fit the classifier and the calibration.
 
@@ -305,7 +313,9 @@ class CalibratedWithErrorsCV(CalibratedScores, MetaEstimatorMixin, BaseEstimator
         """
         return self._or_unchanged(self._fit, X, y, sample_weight, X_err, groups, params)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any, groups: Any, params: dict[str, Any]) -> Self:
+    def _fit(
+        self, X: Values, y: Labels, sample_weight: object, X_err: ErrorBars, groups: Labels, params: Record
+    ) -> Self:
         check_flag("scale_errors", self.scale_errors)
         check_jobs("n_jobs", self.n_jobs)
         source, fields = as_source(X), Fields(y, sample_weight, X_err)
@@ -347,7 +357,7 @@ class CalibratedWithErrorsCV(CalibratedScores, MetaEstimatorMixin, BaseEstimator
     def _estimator(self) -> Any:
         return GuruClassifier() if self.estimator is None else self.estimator
 
-    def _routed(self, weights: Any, X_err: Any, groups: Any, params: dict[str, Any], estimator: Any) -> Bunch:
+    def _routed(self, weights: Any, X_err: ErrorBars, groups: Labels, params: Record, estimator: Estimator) -> Bunch:
         """Return the metadata of the splitter and of the estimator, such as groups and weights."""
         given = {"sample_weight": weights, "groups": groups} | params
         given = {name: value for name, value in given.items() if value is not None}
@@ -420,7 +430,7 @@ class CalibratedWithErrorsCV(CalibratedScores, MetaEstimatorMixin, BaseEstimator
 
 
 def calibration_folds(
-    cv: object, X: object, labels: Index, classes: MixedArray, weights: Array | None, given: dict[str, Any]
+    cv: object, X: object, labels: Index, classes: MixedArray, weights: Array | None, given: Record
 ) -> list[tuple[Index, Index]]:
     """Return the folds of samples of positive weight, without folds that lack a class to fit to.
 
@@ -467,7 +477,7 @@ def calibration_folds(
     return kept
 
 
-def _rows_of(X: Any) -> Any:
+def _rows_of(X: Values) -> Any:
     """Return X in a form whose rows can be taken."""
     if sp.issparse(X):
         return X.tocsr()
@@ -497,11 +507,11 @@ def _weight_names(estimator: BaseEstimator) -> list[str]:
 class _Fold(NamedTuple):
     """The data of all folds: samples as the estimator is fitted to them (``seen``), and with all their errors."""
 
-    estimator: Any
-    seen: Any
-    samples: Any
+    estimator: Estimator
+    seen: Values
+    samples: Values
     y: MixedArray
-    given: dict[str, Any]
+    given: Record
     classes: MixedArray
 
     def run(self, train: Index, test: Index) -> "Margins":

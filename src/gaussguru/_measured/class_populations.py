@@ -11,6 +11,7 @@ from gaussguru._guru.streamed import by_parts
 from gaussguru._measured.deconvolve import Deconvolve
 from gaussguru._measured.posteriors import checked_measurements, labelled_rows, rank_of
 from gaussguru._utils.linalg import Array, log_sum
+from gaussguru._utils.types import ErrorBars, Labels, Record, Seed, Values
 
 
 class PopulationClassifier(ByProbability, Classifier):
@@ -86,8 +87,8 @@ class PopulationClassifier(ByProbability, Classifier):
         self,
         n_components: int | str = "auto",
         *,
-        class_weight: dict[Any, float] | str | None = None,
-        random_state: Any = None,
+        class_weight: Record | str | None = None,
+        random_state: Seed = None,
         n_jobs: int | None = None,
     ) -> None:
         self.n_components = n_components
@@ -95,7 +96,7 @@ class PopulationClassifier(ByProbability, Classifier):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None) -> Self:
+    def fit(self, X: Values, y: Labels, sample_weight: object = None, X_err: ErrorBars = None) -> Self:
         """Fit a population to the samples of each class.
 
         A fit that raises or is interrupted leaves the estimator unchanged.
@@ -118,7 +119,7 @@ class PopulationClassifier(ByProbability, Classifier):
         """
         return self._or_unchanged(self._fit, X, y, sample_weight, X_err)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
+    def _fit(self, X: Values, y: Labels, sample_weight: object, X_err: ErrorBars) -> Self:
         X, X_err = checked_measurements(self, X, X_err, reset=True)
         X, X_err, plain, labelled, _ = labelled_rows(X, X_err, y, sample_weight, self.class_weight)
         self.has_errors_, self.rank_, self.classes_ = X_err is not None, rank_of(*X.shape), labelled.classes
@@ -138,7 +139,7 @@ class PopulationClassifier(ByProbability, Classifier):
         return self
 
     @by_parts
-    def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
+    def predict_log_proba(self, X: Values, X_err: ErrorBars = None) -> Array:
         """Return the logarithms of the probabilities, accurate even if these are very small.
 
         Parameters

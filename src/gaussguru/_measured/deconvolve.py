@@ -42,7 +42,7 @@ from gaussguru._utils.checks import (
 from gaussguru._utils.frames import as_numbers, check_unmasked, column_names, is_frame, like
 from gaussguru._utils.linalg import Array
 from gaussguru._utils.stages import stage
-from gaussguru._utils.types import MixedArray
+from gaussguru._utils.types import ErrorBars, Labels, MixedArray, Values
 from gaussguru.sources.base import Fields, Mapped, Source
 from gaussguru.sources.reading import Reading, as_source, drawn
 from gaussguru.sources.split import SplitSource
@@ -358,7 +358,13 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         return other._fit(X, X_err, sample_weight, self._state, True)
 
     def reliability(
-        self, X: Any, X_err: Any = None, direction: Any = None, *, sample_weight: Any = None, y: Any = None
+        self,
+        X: Values,
+        X_err: ErrorBars = None,
+        direction: Any = None,
+        *,
+        sample_weight: object = None,
+        y: Labels = None,
     ) -> Any:
         """Return the fraction of the population variance that the measurements of these samples resolve.
 
@@ -873,7 +879,7 @@ def reliability(X: object, X_err: object = None, *, direction: object = None) ->
     return float(1.0 - noise.mean() / np.var(rows.values @ u))
 
 
-def predictive_of_errors(X_err: Any, y: Any, *, cv: int = 5) -> float:
+def predictive_of_errors(X_err: ErrorBars, y: Labels, *, cv: int = 5) -> float:
     """Return how well the error bars alone predict the class: a cross-validated area under the ROC curve.
 
     0.5 means not at all. If it is much larger, the sizes of the errors depend on the class, for example because

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from scipy.special import ndtri_exp
 from sklearn.base import clone
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
@@ -60,6 +59,7 @@ from gaussguru._utils.checks import check_choice, check_count, check_flag, check
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array, Index
 from gaussguru._utils.stages import stage
+from gaussguru._utils.types import ErrorBars, Estimator, Labels, MixedArray, Record, Seed, Values
 from gaussguru.sources.base import Fields, Mapped, Source
 from gaussguru.sources.reading import as_source, subsample_with_groups
 
@@ -232,11 +232,11 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
     __metadata_request__fit: ClassVar = {"groups": True}
     __metadata_request__decision_function: ClassVar = {"X_err": True}
 
-    estimator_: Any
+    estimator_: Estimator
 
     def __init__(
         self,
-        estimator: Any = None,
+        estimator: Estimator = None,
         *,
         model: str = "auto",
         n_components: int | str = "auto",
@@ -244,8 +244,8 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         noise_range: tuple[float, float] = (0.5, 3.0),
         cv: Any = 4,
         scale_errors: bool = False,
-        class_weight: dict[Any, float] | str | None = None,
-        random_state: Any = None,
+        class_weight: Record | str | None = None,
+        random_state: Seed = None,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
@@ -261,7 +261,9 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, X_err: Any = None, groups: Any = None) -> Self:
+    def fit(
+        self, X: Values, y: Labels, sample_weight: object = None, X_err: ErrorBars = None, groups: Labels = None
+    ) -> Self:
         """Fit population, classifier and calibration.
 
         A fit that raises or is interrupted leaves the estimator unchanged.
@@ -297,7 +299,13 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         return self._or_unchanged(self._fit, X, y, sample_weight, X_err, groups)
 
     def _fit(
-        self, X: Any, y: Any, sample_weight: Any, X_err: Any, groups: Any, whole: tuple[Source, Fields] | None = None
+        self,
+        X: Values,
+        y: Labels,
+        sample_weight: object,
+        X_err: ErrorBars,
+        groups: Labels,
+        whole: tuple[Source, Fields] | None = None,
     ) -> Self:
         """Fit samples in memory; the population is that of a whole source if these are a subsample of one."""
         self._check_parameters()
@@ -383,7 +391,7 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
             )
         return self
 
-    def _fit_source(self, source: Source, fields: Fields, groups: Any) -> Self:
+    def _fit_source(self, source: Source, fields: Fields, groups: Labels) -> Self:
         """Fit the population, and a linear classifier, to all samples of a source, and the rest to a subsample."""
         with stage(self, "subsample"):
             samples = subsample_with_groups(source, fields, groups, n_jobs=self.n_jobs)
@@ -439,7 +447,7 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         check_jobs("n_jobs", self.n_jobs)
         check_verbose("verbose", self.verbose)
 
-    def _folds(self, X: Array, all_rows: Samples, groups: Any, seed: int) -> list[tuple[Index, Index]]:
+    def _folds(self, X: Array, all_rows: Samples, groups: Labels, seed: int) -> list[tuple[Index, Index]]:
         """Return the folds, as row numbers among the samples of positive weight, which are the rows of X.
 
         Rows of one sample are in one fold: otherwise held-out samples would be in the training samples, too.
@@ -474,20 +482,20 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
     def _view(self) -> View:
         return View(self.population_, self.centre_, self.scale_)
 
-    def _posteriors(self, X: Any, X_err: Any) -> Iterator[Any]:
+    def _posteriors(self, X: Values, X_err: ErrorBars) -> Iterator[Any]:
         """Yield the posteriors of new samples, in the units of the classifier, some at a time."""
         X, X_err = self._measured(X, X_err)
         for part in row_blocks(len(X), X.shape[1] ** 2):
             yield self._view.posterior(X[part], None if X_err is None else take_rows(X_err, part))
 
-    def _measured(self, X: Any, X_err: Any) -> tuple[Array, Any]:
+    def _measured(self, X: Values, X_err: ErrorBars) -> tuple[Array, Any]:
         """Return new measurements with their errors, checked."""
         check_is_fitted(self)
         X, X_err = checked_measurements(self, X, X_err, reset=False)
         check_errors_given(self, X_err)
         return X, X_err
 
-    def refit_population(self, X: Any, X_err: Any = None) -> "ErrorBarClassifier":
+    def refit_population(self, X: Values, X_err: ErrorBars = None) -> "ErrorBarClassifier":
         """Return the same classifier with the population of other samples, which need no labels.
 
         Use it if new samples come from a different population than the training samples, such as faint instead of
@@ -516,7 +524,7 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         return result
 
     @by_parts
-    def predict_log_proba(self, X: Any, X_err: Any = None) -> Array:
+    def predict_log_proba(self, X: Values, X_err: ErrorBars = None) -> Array:
         """Return the logarithms of the probabilities, accurate even if these are very small.
 
         Parameters
@@ -544,7 +552,7 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         with np.errstate(divide="ignore"):
             return np.log(np.concatenate(parts))
 
-    def check_samples(self, X: Any, X_err: Any = None) -> str:
+    def check_samples(self, X: Values, X_err: ErrorBars = None) -> str:
         """Return in words how many samples are unlike those of training, and in which features.
 
         Probabilities of such samples are extrapolated. Three kinds are counted: measured values beyond the range of
@@ -585,7 +593,7 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         return self.pool_.weights
 
     @by_parts
-    def decision_function(self, X: Any, X_err: Any = None) -> Array:
+    def decision_function(self, X: Values, X_err: ErrorBars = None) -> Array:
         """Return ``Phi^-1(P)`` of the second class, or the log probabilities of more than two classes.
 
         Parameters
@@ -606,7 +614,7 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         return np.asarray(np.where(likely, -lower, lower))
 
     @by_parts
-    def margin_and_spread(self, X: Any, X_err: Any = None) -> tuple[Array, Array]:
+    def margin_and_spread(self, X: Values, X_err: ErrorBars = None) -> tuple[Array, Array]:
         """Return the mean and the standard deviation of the scores of ``estimator_`` under the posteriors.
 
         Parameters
@@ -624,7 +632,7 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         margin, spread = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return margin, spread
 
-    def _score_moments(self, X: Any, X_err: Any = None, *, rooted: bool = False) -> tuple[Array, Array, Array]:
+    def _score_moments(self, X: Values, X_err: ErrorBars = None, *, rooted: bool = False) -> tuple[Array, Array, Array]:
         """Return weights, means and covariances of the scores of ``estimator_``, or roots of these."""
         self._check_scores()
         parts = [score_moments(self.estimator_, part, rooted=rooted) for part in self._posteriors(X, X_err)]
@@ -684,14 +692,14 @@ def _among(folds: list[tuple[Index, Index]], rows: Index, n_samples: int) -> lis
     return [(train[train >= 0], test[test >= 0]) for train, test in ((position[a], position[b]) for a, b in folds)]
 
 
-def _of_every_value(X_err: Any, shape: tuple[int, int]) -> Any:
+def _of_every_value(X_err: ErrorBars, shape: tuple[int, int]) -> Any:
     """Return errors in the form of noisier copies: standard deviations of every value, (n, d), or covariances."""
     if sp.issparse(X_err) or (isinstance(X_err, np.ndarray) and X_err.ndim == 1):
         return np.array(standard_deviations(X_err, shape))
     return X_err
 
 
-def _weighted_part(classes: NDArray[Any], factors: Array, part: Part) -> Part:
+def _weighted_part(classes: MixedArray, factors: Array, part: Part) -> Part:
     """Return a part with its weights multiplied by the factors of the classes."""
     weight = factors[np.searchsorted(classes, part.y)]
     return part._replace(weight=weight if part.weight is None else part.weight * weight)

@@ -25,6 +25,7 @@ from gaussguru._measured.posteriors import FULL_FEATURES, View
 from gaussguru._utils.blocks import row_blocks
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.types import ErrorBars
 
 # Posterior means are clipped to this number of spreads for kernels and linear functions.
 FAR = 6.0
@@ -55,7 +56,7 @@ class MemberColumns:
     """
 
     X: Array
-    X_err: Any
+    X_err: ErrorBars
     trees: Array
     sizes: Array
     means: Array
@@ -105,7 +106,7 @@ class FeatureColumns:
     limits: Index
 
     @classmethod
-    def of(cls, view: View, X: Array, X_err: Any, *, high: float) -> "FeatureColumns":
+    def of(cls, view: View, X: Array, X_err: ErrorBars, *, high: float) -> "FeatureColumns":
         """Return the columns for samples of training, of which copies have errors up to ``high`` times larger."""
         missing, errors = _errors_of(X, X_err)
         sides = X_err.limits if isinstance(X_err, Limits) else np.zeros(X.shape, dtype=np.int8)
@@ -120,7 +121,7 @@ class FeatureColumns:
         largest = high * (errors / view.scale).max(axis=0)
         return cls(view, axes, largest, *ends, gaps, np.flatnonzero(sides.any(axis=0)))
 
-    def unlike_training(self, X: Array, X_err: Any) -> dict[str, NDArray[np.bool_]]:
+    def unlike_training(self, X: Array, X_err: ErrorBars) -> dict[str, NDArray[np.bool_]]:
         """Return masks of values, (n, d), unlike training: by value, by the size of the error, by a gap.
 
         A value is unlike training if it is beyond the range by more than SURE of its errors.
@@ -135,7 +136,7 @@ class FeatureColumns:
             "gaps": missing & never,
         }
 
-    def columns(self, X: Array, X_err: Any) -> MemberColumns:
+    def columns(self, X: Array, X_err: ErrorBars) -> MemberColumns:
         """Return samples in all forms."""
         parts = [
             self._of_block(X[part], None if X_err is None else take_rows(X_err, part))
@@ -143,7 +144,7 @@ class FeatureColumns:
         ]
         return MemberColumns(X, X_err, *(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
-    def _of_block(self, X: Array, X_err: Any) -> tuple[Array, ...]:
+    def _of_block(self, X: Array, X_err: ErrorBars) -> tuple[Array, ...]:
         posterior = self.view.posterior(X, X_err)
         means, errors = (posterior.X, posterior.err) if isinstance(posterior, Measured) else (posterior, None)
         rotated = means @ self.axes
@@ -172,7 +173,7 @@ class FeatureColumns:
             taper = 1.0 / (1.0 + np.square(errors / np.clip(self.largest, TINY, FAR)))
         return np.asarray(values * taper)
 
-    def _gaps(self, X_err: Any, missing: NDArray[np.bool_]) -> Array:
+    def _gaps(self, X_err: ErrorBars, missing: NDArray[np.bool_]) -> Array:
         """Return the columns of gaps and limits, (n, g)."""
         columns = [missing[:, self.gaps].astype(np.float64)]
         if len(self.limits):
@@ -180,7 +181,7 @@ class FeatureColumns:
             columns.append(sides[:, self.limits].astype(np.float64))
         return np.hstack(columns)
 
-    def _variances_along(self, errors: Any) -> Array:
+    def _variances_along(self, errors: ErrorBars) -> Array:
         """Return the posterior variances along the axes, (n, r)."""
         if not isinstance(errors, LowRank):
             return np.asarray(np.einsum("ar,nar->nr", self.axes, errors @ self.axes))
@@ -188,14 +189,14 @@ class FeatureColumns:
         return np.asarray(common + np.square(errors.std) @ np.square(self.axes))
 
 
-def _errors_of(X: Array, X_err: Any) -> tuple[NDArray[np.bool_], Array]:
+def _errors_of(X: Array, X_err: ErrorBars) -> tuple[NDArray[np.bool_], Array]:
     """Return a mask of values that were not measured, and standard deviations, (n, d), 0 for these."""
     missing = unmeasured(X_err, X.shape)
     return missing, np.where(missing, 0.0, standard_deviations(X_err, X.shape))
 
 
 def with_noise(
-    X: Array, X_err: Any, donors: Array, scale: Array, bounds: tuple[float, float], rng: np.random.Generator
+    X: Array, X_err: ErrorBars, donors: Array, scale: Array, bounds: tuple[float, float], rng: np.random.Generator
 ) -> tuple[Array, Any]:
     """Return noisier copies of samples, each with the errors of another sample times a factor.
 

@@ -25,7 +25,7 @@ from gaussguru._rows.validation import check_weights
 from gaussguru._utils.checks import check_choice, check_count
 from gaussguru._utils.frames import as_numbers, column_names, column_values, like, put_column, take_rows
 from gaussguru._utils.linalg import Array
-from gaussguru._utils.types import MixedArray
+from gaussguru._utils.types import ErrorBars, Estimator, MixedArray, Values
 
 
 class FeatureImportance(NamedTuple):
@@ -69,7 +69,7 @@ class FeatureImportance(NamedTuple):
 
 
 def feature_importance(
-    model: Any,
+    model: Estimator,
     X: object,
     y: object,
     X_err: object = None,
@@ -194,7 +194,7 @@ class Explanation(NamedTuple):
         }  # fmt: skip
 
 
-def explain(model: Any, x: Any, x_err: Any = None, *, label: Any = None) -> Explanation:
+def explain(model: Estimator, x: Values, x_err: ErrorBars = None, *, label: Any = None) -> Explanation:
     """Return which features moved the probability of one sample, and by how much.
 
     ::
@@ -281,7 +281,7 @@ class Coefficients(NamedTuple):
         return columns
 
 
-def coefficients(model: Any, X: Any) -> Coefficients:
+def coefficients(model: Estimator, X: Values) -> Coefficients:
     """Return the coefficients of a linear classifier, by name, in the units of X.
 
     Parameters
@@ -310,7 +310,7 @@ def coefficients(model: Any, X: Any) -> Coefficients:
     return Coefficients(_names(model, X), classes[1:] if len(coef) == 1 else classes, coef, coef * spread)
 
 
-def _coefficients(model: Any, X: Any) -> Array:
+def _coefficients(model: Estimator, X: Values) -> Array:
     """Return the coefficients of the scores of a model, (n_scores, n_features), from samples without gaps."""
     if hasattr(model, "best_estimator_"):
         return _coefficients(model.best_estimator_, X)
@@ -336,7 +336,7 @@ def _coefficients(model: Any, X: Any) -> Array:
     return coef
 
 
-def _without_coefficients(model: Any) -> NotLinearError:
+def _without_coefficients(model: Estimator) -> NotLinearError:
     return NotLinearError(
         f"{type(final_estimator(model)).__name__} has no coefficients, as its scores are not linear in X: "
         "feature_importance tells which features matter to any classifier"
@@ -346,7 +346,7 @@ def _without_coefficients(model: Any) -> NotLinearError:
 # --- samples with and without a feature ---------------------------------------------------------------------------
 
 
-def _in_memory(model: Any, X: Any, X_err: Any) -> Any:
+def _in_memory(model: Estimator, X: Values, X_err: ErrorBars) -> Any:
     """Return samples of a fitted model, with their errors if there are any."""
     check_is_fitted(model)
     if isinstance(X, Measured):
@@ -355,7 +355,7 @@ def _in_memory(model: Any, X: Any, X_err: Any) -> Any:
     return values if errors is None else Measured.checked(values, errors)
 
 
-def _one_sample(model: Any, x: Any, x_err: Any) -> Any:
+def _one_sample(model: Estimator, x: Values, x_err: ErrorBars) -> Any:
     """Return a single sample of two dimensions, with its errors if there are any; it may be a Series of pandas."""
     x, x_err = (given.to_frame().T.infer_objects() if hasattr(given, "to_frame") else given for given in (x, x_err))
     x = x if isinstance(x, Measured) else as_table(x)
@@ -371,7 +371,7 @@ def _one_sample(model: Any, x: Any, x_err: Any) -> Any:
     return sample
 
 
-def _without(model: Any, function: Any, samples: Any, gaps: NDArray[np.bool_]) -> Any:
+def _without(model: Estimator, function: Any, samples: Values, gaps: NDArray[np.bool_]) -> Any:
     """Return a function of samples without the values of a mask."""
     values, errors = split_errors(samples)
     errors = np.zeros(gaps.shape) if errors is None else errors
@@ -394,7 +394,7 @@ def _permuted(samples: object, column: int, order: MixedArray) -> Any:
     return result
 
 
-def _probabilities(model: Any, samples: Any) -> Any:
+def _probabilities(model: Estimator, samples: Values) -> Any:
     if not hasattr(model, "predict_proba"):
         raise TypeError(
             f"model must have predict_proba; {type(final_estimator(model)).__name__} has none. There is "
@@ -403,7 +403,7 @@ def _probabilities(model: Any, samples: Any) -> Any:
     return model.predict_proba(samples)
 
 
-def _names(model: Any, samples: Any) -> MixedArray:
+def _names(model: Estimator, samples: Values) -> MixedArray:
     """Return the names of the features, from X, the fit, or x0, x1, ...."""
     names = column_names(samples.X if isinstance(samples, Measured) else samples)
     if names is None:

@@ -21,7 +21,6 @@ from itertools import chain, count
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn import config_context
@@ -43,6 +42,7 @@ from gaussguru._rows.threads import n_threads
 from gaussguru._utils.checks import outside
 from gaussguru._utils.linalg import Array, Index, log_sum
 from gaussguru._utils.stages import Timed
+from gaussguru._utils.types import Estimator, Labels, MixedArray, Record, Values
 from gaussguru.sources.reading import stacked
 
 # Numbers of trees to which boosting grows, one after the other: a fit bins the features anew. It ends where the last
@@ -158,7 +158,7 @@ class ExpectedKernel(TransformerMixin, BaseEstimator):
         self.n_features = n_features
         self.random_state = random_state
 
-    def fit(self, X: Array, y: Any = None) -> Self:
+    def fit(self, X: Array, y: Labels = None) -> Self:
         """Draw the landmarks."""
         rows = np.random.default_rng(self.random_state).permutation(len(X))[: self.n_landmarks]
         self.landmarks_ = np.ascontiguousarray(X[rows, : self.n_features])
@@ -197,7 +197,7 @@ COLUMNS: dict[str, Callable[[MemberColumns], tuple[Any, ...]]] = {
 }
 
 
-def probabilities_of(model: Any, samples: tuple[Any, ...], n_classes: int) -> Array:
+def probabilities_of(model: Estimator, samples: tuple[Any, ...], n_classes: int) -> Array:
     """Return the probabilities of a fitted classifier, (n, n_classes); 0 for classes that its fold did not have."""
     return of_all_classes(model.predict_proba(*samples), model.classes_, n_classes)
 
@@ -244,7 +244,7 @@ class FittedMember:
 
     name: str
     columns: str
-    models: list[Any]
+    models: list[Estimator]
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ class Member:
     """
 
     name: str
-    estimator: Any
+    estimator: Estimator
     columns: str = "trees"
     copies: bool = True
     most_rows: int | None = None
@@ -271,7 +271,7 @@ class Member:
         member, grown = self.chosen(folds, mapped, timed)
         done = count(1)
 
-        def of_fold(fold: PoolFold, model: Any) -> tuple[Any, list[Array]]:
+        def of_fold(fold: PoolFold, model: Estimator) -> tuple[Any, list[Array]]:
             with timed(f"{member.name}: fold", done, len(folds)):
                 if model is None:
                     model = alone(member.fitted, member.training(fold), fold.seed)
@@ -299,7 +299,7 @@ class Member:
         n = len(samples)
         if self.most_rows is not None and n > self.most_rows:
             samples = samples[samples.table.with_values(np.random.default_rng(seed).permutation(n)[: self.most_rows])]
-        given: dict[str, Any] = {}
+        given: Record = {}
         if samples.weights is not None:
             name, last = "", self.estimator
             if isinstance(last, Pipeline):
@@ -324,7 +324,7 @@ class BoostingMember(Member):
         inputs = [columns(self.training(fold).table) for fold in folds]
         held_inputs = [[columns(samples.table) for samples in self.judges(fold)] for fold in folds]
 
-        def grown(model: Any, X: Any, held: list[Any], fold: PoolFold) -> Array:
+        def grown(model: Estimator, X: Values, held: list[Any], fold: PoolFold) -> Array:
             """Fit a classifier with more trees; return its total log losses after each of them."""
             samples = self.training(fold)
             model.fit(*X, samples.labels, sample_weight=samples.weights)
@@ -386,7 +386,7 @@ class KernelMember(Member):
 
 
 def members_of(
-    model: str, estimator: Any, counts: NDArray[Any], n_features: int, seed: int, *, copies: bool, sizes: bool
+    model: str, estimator: Estimator, counts: MixedArray, n_features: int, seed: int, *, copies: bool, sizes: bool
 ) -> list[Member]:
     """Return the members of a pool: all of them, or those that a model names.
 
@@ -499,7 +499,7 @@ def ignore_warnings_of_threads() -> None:
 
 def fit_pool(
     members: list[Member], folds: list[PoolFold], n_jobs: int | None, timed: Timed
-) -> tuple[OpinionPool, dict[str, NDArray[Any]]]:
+) -> tuple[OpinionPool, dict[str, MixedArray]]:
     """Return a pool, and the table of log losses of its members on held-out samples."""
     with warnings.catch_warnings(), Threads(n_threads(n_jobs)) as mapped:
         ignore_warnings_of_threads()
@@ -603,7 +603,7 @@ def _powers(mean: Array, gates: Array, labels: Index, weights: Array) -> Array:
 
 def _scores(
     pool: OpinionPool, judged: list[tuple[str, list[Array]]], truth: list[LabelledColumns]
-) -> dict[str, NDArray[Any]]:
+) -> dict[str, MixedArray]:
     """Return the table of log losses: members, other classifiers, the pool and the class frequencies."""
     first, n_members = truth[0], len(pool.members)
     weights = first.all_weights

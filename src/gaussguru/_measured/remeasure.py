@@ -23,6 +23,7 @@ from gaussguru._utils.blocks import row_blocks
 from gaussguru._utils.checks import check_flag, check_real, outside
 from gaussguru._utils.frames import as_numbers, like, take_rows
 from gaussguru._utils.linalg import EPS, Array, Index
+from gaussguru._utils.types import ErrorBars, Estimator, Values
 
 # A variance after a re-measurement may be larger than before by this fraction, from rounding.
 LARGER = 1e-6
@@ -30,7 +31,9 @@ LARGER = 1e-6
 READINGS = 16
 
 
-def remeasure_gain(model: Any, X: Any, X_err: Any = None, new_err: Any = 0.0, *, per_feature: bool = False) -> Array:
+def remeasure_gain(
+    model: Estimator, X: Values, X_err: ErrorBars = None, new_err: ErrorBars = 0.0, *, per_feature: bool = False
+) -> Array:
     """Return the expected drop in the error probability of each sample if it is measured again.
 
     The score of a sample is ``N(m, v)`` under its error bars. A new reading lowers the variance to ``v' < v``, which is
@@ -108,7 +111,7 @@ def remeasure_gain(model: Any, X: Any, X_err: Any = None, new_err: Any = 0.0, *,
     return np.concatenate(parts) if parts else np.zeros((0, d) if per_feature else 0)
 
 
-def _better_errors(X: Any, X_err: Any, new_err: Any, *, stds: bool) -> Any:
+def _better_errors(X: Values, X_err: ErrorBars, new_err: ErrorBars, *, stds: bool) -> Any:
     """Return the errors after a new reading; if both are standard deviations, check that they are smaller.
 
     Covariances are checked by the variances of a score (:func:`_check_smaller`).

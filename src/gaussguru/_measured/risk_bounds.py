@@ -24,6 +24,7 @@ from gaussguru._rows.validation import check_features
 from gaussguru._utils.checks import ParameterError, check_choice, check_optional, check_real, check_sigma
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import EPS, Array, Index, graded_roots
+from gaussguru._utils.types import Estimator, Labels, Values
 
 # Lengths of the classifiers of the PAC-Bayes bound, whose noise is 1; each of them costs confidence.
 LENGTHS = 2.0 ** np.arange(0.0, 10.5, 0.5)
@@ -72,7 +73,13 @@ class RiskBound:
 
 
 def risk_bound(
-    model: Any, X: Any, y: Any, *, confidence: float = 0.95, method: str = "auto", sigma: float | None = None
+    model: Estimator,
+    X: Values,
+    y: Labels,
+    *,
+    confidence: float = 0.95,
+    method: str = "auto",
+    sigma: float | None = None,
 ) -> RiskBound:
     """Return an upper bound on the probability of a wrong label for a new sample.
 
@@ -286,7 +293,7 @@ def _intercept_term(distances: Array, level: float, slope: float) -> float:
     return float(minimize_scalar(bound, bounds=(0.0, distances.max() + 40 * level), method="bounded").fun)
 
 
-def _squares(X: Any, rows: Any, centred: bool) -> Array:
+def _squares(X: Values, rows: Any, centred: bool) -> Array:
     X = X[rows]
     if not sp.issparse(X):
         return np.asarray(np.square(X - X.mean(axis=0) if centred else X).sum(axis=1))
@@ -297,7 +304,7 @@ def _squares(X: Any, rows: Any, centred: bool) -> Array:
     return np.asarray(np.maximum(squares - 2 * X @ mean + mean @ mean, 0.0))
 
 
-def _kernel_squares(kernel: Kernel, X: Any, rows: Any, centred: bool) -> Array:
+def _kernel_squares(kernel: Kernel, X: Values, rows: Any, centred: bool) -> Array:
     X = X[rows]
     squares = kernel.diagonal(X)
     if not centred:
@@ -306,7 +313,7 @@ def _kernel_squares(kernel: Kernel, X: Any, rows: Any, centred: bool) -> Array:
     return np.asarray(np.maximum(squares - 2 * means + means.mean(), 0.0))
 
 
-def _pac_bayes(model: Any, X: Any, y: Any, delta: float) -> tuple[float, float, int, float]:
+def _pac_bayes(model: Estimator, X: Values, y: Labels, delta: float) -> tuple[float, float, int, float]:
     """Return the best bound over all lengths and priors, its mean, its number of samples, and its noise level."""
     X, y = as_table(X), column_or_1d(y)
     whole = _Scored.of(model, X, y)

@@ -30,6 +30,7 @@ from gaussguru._measured.deconvolve import Deconvolve
 from gaussguru._utils.checks import ParameterError, check_choice, check_count
 from gaussguru._utils.frames import like
 from gaussguru._utils.linalg import Array, Index, graded_roots
+from gaussguru._utils.types import ErrorBars, Estimator, Labels, Values
 
 
 def class_probabilities(
@@ -223,14 +224,14 @@ class RobustnessCurve(NamedTuple):
 
 def robustness_curve(
     estimator: BaseEstimator,
-    X: Any,
+    X: Values,
     y: object,
     noise_levels: object,
     *,
-    X_err: Any = None,
+    X_err: ErrorBars = None,
     method: str = "analytic",
     n_repeats: int = 20,
-    sample_weight: Any = None,
+    sample_weight: object = None,
     random_state: object = None,
 ) -> RobustnessCurve:
     """Return the accuracy at each noise level.
@@ -289,7 +290,7 @@ def robustness_curve(
         runs = []
         for _ in range(n_repeats if level > 0 else 1):
             if counts:
-                noisy: Any = with_larger_errors(X, X_err, np.hypot(1.0, level), rng)
+                noisy: Values = with_larger_errors(X, X_err, np.hypot(1.0, level), rng)
             else:
                 noisy = like(X, dense(X) + level * errors_at_one.sample(rng))
             runs.append(accuracy_score(y, estimator.predict(noisy), sample_weight=sample_weight))
@@ -360,11 +361,15 @@ class _Scorer(BaseEstimator, ABC):
 
     __metadata_request__score: ClassVar = {"estimator": UNUSED, "X_err": True}
 
-    def __call__(self, estimator: Any, X: Any, y_true: Any, *, X_err: Any = None, sample_weight: Any = None) -> float:
+    def __call__(
+        self, estimator: Estimator, X: Values, y_true: Labels, *, X_err: ErrorBars = None, sample_weight: object = None
+    ) -> float:
         return self.score(estimator, X, y_true, X_err=X_err, sample_weight=sample_weight)
 
     @abstractmethod
-    def score(self, estimator: Any, X: Any, y: Any, *, X_err: Any = None, sample_weight: Any = None) -> float:
+    def score(
+        self, estimator: Estimator, X: Values, y: Labels, *, X_err: ErrorBars = None, sample_weight: object = None
+    ) -> float:
         """Return the score of an estimator; larger is better."""
 
 
@@ -375,7 +380,9 @@ class ExpectedAccuracyScorer(_Scorer):
     :class:`gaussguru.Measured`.
     """
 
-    def score(self, estimator: Any, X: Any, y: Any, *, X_err: Any = None, sample_weight: Any = None) -> float:
+    def score(
+        self, estimator: Estimator, X: Values, y: Labels, *, X_err: ErrorBars = None, sample_weight: object = None
+    ) -> float:
         """Return the expected accuracy.
 
         Without error bars the noise is that of the model.
@@ -390,7 +397,9 @@ class LogLossScorer(_Scorer):
     that, as in ``sklearn.metrics.log_loss``.
     """
 
-    def score(self, estimator: Any, X: Any, y: Any, *, X_err: Any = None, sample_weight: Any = None) -> float:
+    def score(
+        self, estimator: Estimator, X: Values, y: Labels, *, X_err: ErrorBars = None, sample_weight: Any = None
+    ) -> float:
         """Return minus the log loss."""
         probabilities = np.asarray(class_probabilities(estimator, X, X_err=X_err))
         logs = np.log(np.clip(probabilities, np.finfo(np.float64).eps, 1.0))

@@ -16,7 +16,7 @@ from gaussguru._populations.readings import Readings, read
 from gaussguru._rows.rows import BlockMap
 from gaussguru._utils.frames import as_numbers, take_rows
 from gaussguru._utils.linalg import SAME, Array, Index, diagonal
-from gaussguru._utils.types import MixedArray
+from gaussguru._utils.types import ErrorBars, MixedArray, Values
 
 # A component with less than this fraction of the weight is not moved: its sums are rounding errors.
 EMPTY = 1e-12
@@ -311,7 +311,9 @@ def low_rank(covariance: Array, rank: int) -> tuple[Array, Array]:
 # --- one Gaussian, for missing values ----------------------------------------------------------------------
 
 
-def population_of(X: Any, X_err: Any, sample_weight: Array | None = None, *, gaps: bool | None = None) -> Population:
+def population_of(
+    X: Values, X_err: ErrorBars, sample_weight: Array | None = None, *, gaps: bool | None = None
+) -> Population:
     """Return the Gaussian population of dense samples with error bars.
 
     Means and spreads are those of all samples; the covariance is that of a subsample. Without missing values it is the

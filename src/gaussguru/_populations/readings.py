@@ -11,7 +11,7 @@ from sklearn.utils import assert_all_finite
 from gaussguru._errors import LARGEST, Limits, LowRank, standard_deviations
 from gaussguru._utils.blocks import row_slices, rows_at_once
 from gaussguru._utils.linalg import EPS, Array
-from gaussguru._utils.types import MixedArray
+from gaussguru._utils.types import ErrorBars, MixedArray
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Readings:
         return row_slices(0, len(self), step)
 
 
-def read(X: object, X_err: Any) -> Readings:
+def read(X: object, X_err: ErrorBars) -> Readings:
     """Return the values of a dense X, and their noise from parsed error bars.
 
     A value is missing if it is NaN, or if its error is infinite or above LARGEST.

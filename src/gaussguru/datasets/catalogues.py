@@ -13,7 +13,7 @@ from sklearn import datasets
 from sklearn.utils import Bunch
 
 from gaussguru._utils.checks import check_choice
-from gaussguru._utils.types import Directory
+from gaussguru._utils.types import Directory, Record
 from gaussguru.datasets.storage import Arrays, StoredData, in_form
 
 
@@ -190,7 +190,7 @@ def _rows_of(bunch: Bunch, mask: NDArray[np.bool_]) -> Bunch:
     return Bunch(**{**bunch, **per_sample})
 
 
-def _bundled_wdbc() -> dict[str, Any]:
+def _bundled_wdbc() -> Record:
     sklearn_bunch = datasets.load_breast_cancer()
     columns = list(sklearn_bunch.feature_names)
     names = [name.removeprefix("mean ") for name in columns if name.startswith("mean ")]

@@ -15,9 +15,9 @@ from sklearn.utils import Bunch
 
 from gaussguru import Measured
 from gaussguru._utils.linalg import Array
-from gaussguru._utils.types import Directory
+from gaussguru._utils.types import Directory, Record
 
-Arrays = dict[str, Any]
+Arrays = Record
 
 
 class DataNotFoundError(FileNotFoundError):

@@ -346,7 +346,7 @@ class ConvergenceDisplay(style.Display):
         y: Labels,
         *,
         X_err: ErrorBars = None,
-        sample_weight: Any = None,
+        sample_weight: object = None,
         n_points: int = 20,
         against: str = "iteration",
         name: str | None = None,

@@ -147,8 +147,8 @@ class ExplanationDisplay(_BarsDisplay):
     def from_estimator(
         cls,
         estimator: Estimator,
-        x: Any,
-        x_err: Any = None,
+        x: Values,
+        x_err: ErrorBars = None,
         *,
         label: Any = None,
         max_features: int = 20,

@@ -1,7 +1,7 @@
 """Images with worst-case noise."""
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from gaussguru import sample_noise
 from gaussguru._measured.affine import as_table, dense
 from gaussguru._utils.checks import check_count
 from gaussguru._utils.linalg import Array
-from gaussguru._utils.types import Ax, Estimator, MixedArray, Seed, Values
+from gaussguru._utils.types import Ax, Estimator, MixedArray, Record, Seed, Values
 from gaussguru.plotting import style
 
 
@@ -112,7 +112,7 @@ class AdversarialSamplesDisplay(style.Display):
                 x + width * np.array([0, 1, 1, 0, 0]), y + height * np.array([0, 0, 1, 1, 0]), "0.75", linewidth=0.6
             )
             label, original = self.predictions[row, column], self.predictions[row, 0]
-            look: dict[str, Any] = {"color": style.ALARM, "weight": "bold"} if label != original else {"color": "0.25"}
+            look: Record = {"color": style.ALARM, "weight": "bold"} if label != original else {"color": "0.25"}
             self.texts_.append(
                 ax.text(
                     x + width / 2, y + 1.02 * height, f"{label}", ha="center", va="top", fontsize=style.SMALL, **look

@@ -44,7 +44,7 @@ def _around(samples: Array, covariances: Array, n_std: float) -> Array:
     return np.vstack([samples - reach, samples + reach])
 
 
-def _scores(estimator: Estimator, points: Any) -> Array:
+def _scores(estimator: Estimator, points: Values) -> Array:
     """Return the scores of points; without finite scores probabilities, for two classes their difference."""
     if hasattr(estimator, "decision_function"):
         scores = np.asarray(estimator.decision_function(points), dtype=np.float64)
@@ -87,7 +87,7 @@ class Plane(NamedTuple):
         seen = samples if around is None else np.vstack([samples, around])
         room = 0.06 * float(np.ptp(seen, axis=0).max()) or 1.0
         first, second = np.meshgrid(*np.linspace(seen.min(0) - room, seen.max(0) + room, RESOLUTION).T)
-        points: Any = np.column_stack([first.ravel(), second.ravel()])
+        points: Values = np.column_stack([first.ravel(), second.ravel()])
         points = like(X, points) if is_frame(X) else points
         if getattr(final_estimator(estimator), "has_errors_", False):
             points = measured(points, 0.0)

@@ -49,7 +49,7 @@ class RemeasureDisplay(style.Display):
         estimator: Estimator,
         X: Values,
         X_err: ErrorBars = None,
-        new_err: Any = 0.0,
+        new_err: ErrorBars = 0.0,
         *,
         name: str | None = None,
         ax: Ax = None,

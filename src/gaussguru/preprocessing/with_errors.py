@@ -16,11 +16,11 @@ from gaussguru._rows.validation import check_columns
 from gaussguru._utils.checks import check_choice
 from gaussguru._utils.frames import as_numbers, is_frame, like, numbers_beside_text, take_columns
 from gaussguru._utils.linalg import Index
-from gaussguru._utils.types import ErrorBars, Estimator, Labels, MixedArray, Values
+from gaussguru._utils.types import ErrorBars, Estimator, Labels, MixedArray, Record, Values
 from gaussguru.preprocessing.branches import MeasuredBranches, allows_nan, exact_columns
 from gaussguru.preprocessing.curved import CurvedMap, is_affine
 
-_ARRAY_OPTIONS: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": False}
+_ARRAY_OPTIONS: Record = {"dtype": [np.float64, np.float32], "ensure_all_finite": False}
 
 
 class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]

@@ -15,7 +15,7 @@ from sklearn import datasets
 from sklearn.utils import Bunch
 
 from gaussguru._utils.checks import check_choice
-from gaussguru._utils.types import Directory
+from gaussguru._utils.types import Directory, Record
 from gaussguru.datasets.storage import Arrays, StoredData, in_form
 
 
@@ -209,7 +209,7 @@ _IONOSPHERE = StoredData(
     _coded(["b", "g"]), unit=1e-5, classes=["bad", "good"],
     features=tuple(f"a{number:02d}" for number in range(1, 35)), openml=59,
 )  # fmt: skip
-_DIGITS: dict[str, Any] = {
+_DIGITS: Record = {
     "classes": list("0123456789"),
     "features": tuple(f"pixel {row} {column}" for row in range(16) for column in range(16)),
 }

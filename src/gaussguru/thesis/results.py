@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gaussguru._utils.linalg import Array
-from gaussguru._utils.types import Directory
+from gaussguru._utils.types import Directory, Record
 from gaussguru.thesis.problems import ThesisProblem
 from gaussguru.thesis.search import FittedCandidate, Grids, choose
 from gaussguru.thesis.store import Key, Store, make_key
@@ -77,7 +77,7 @@ class ResultsTable:
             for seed, problem, method in sorted(chosen, key=lambda piece: piece[0])
         ]
 
-    def compute(self, key: Key, data_home: Directory = None) -> dict[str, Any]:
+    def compute(self, key: Key, data_home: Directory = None) -> Record:
         """Return the result of a piece of work."""
         problem = self.problems[key["problem"]]
         split = problem.parts(key["seed"], data_home)

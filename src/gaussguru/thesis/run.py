@@ -186,7 +186,7 @@ def _load_all(experiments: Iterable[Experiment], data_home: Directory) -> None:
         load(data_home=data_home)
 
 
-def _timed(name: str, key: Key, data_home: Any) -> tuple[Key, Any, float]:
+def _timed(name: str, key: Key, data_home: Directory) -> tuple[Key, Any, float]:
     began = time.perf_counter()
     result = EXPERIMENTS[name].compute(key, data_home)
     return key, result, time.perf_counter() - began

@@ -1,13 +1,13 @@
 """The sizes of the thesis's training, validation and test sets, and random splits of these sizes."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.utils import check_random_state
 
 from gaussguru._utils.checks import check_choice
 from gaussguru._utils.linalg import Array
-from gaussguru._utils.types import MixedArray
+from gaussguru._utils.types import Labels, MixedArray, Seed, Values
 
 # Numbers of samples for training, validation and tests, by name of the problem (chapters 2 and 5). The 152 of
 # ionosphere are one too many: there are 351 samples in all.
@@ -40,7 +40,7 @@ class ThesisSplit(NamedTuple):
     y_test: MixedArray
 
 
-def thesis_split(name: str, X: Any, y: Any, *, random_state: Any = None) -> ThesisSplit:
+def thesis_split(name: str, X: Values, y: Labels, *, random_state: Seed = None) -> ThesisSplit:
     """Return a random split of a problem's samples into parts of the sizes of the thesis.
 
     Parameters

@@ -1,7 +1,6 @@
 """The results tables of the thesis: GURU and SVM with two classes (chapter 2), kernels (4) and several classes (5)."""
 
-from typing import Any
-
+from gaussguru._utils.types import Record
 from gaussguru.thesis import problems, search
 from gaussguru.thesis.results import ResultsTable
 
@@ -51,7 +50,7 @@ MULTICLASS = ResultsTable(
 )
 # The thesis names the kernels of ionosphere and USPS; the kernels of Pima and splice are chosen here.
 _SQUARE = {"kernel": "poly", "degree": 2, "gamma": 1.0, "coef0": 1.0}
-KERNELS: dict[str, dict[str, Any]] = {
+KERNELS: dict[str, Record] = {
     "ionosphere": {"kernel": "rbf", "gamma": 1.0},
     "pima-standardised": {"kernel": "rbf", "gamma": 0.1},
     "splice-1-2": _SQUARE,

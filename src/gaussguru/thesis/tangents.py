@@ -8,7 +8,7 @@ from scipy import ndimage
 
 from gaussguru import GuruClassifier, KernelGuruClassifier
 from gaussguru._utils.linalg import Array
-from gaussguru._utils.types import Directory, Figure
+from gaussguru._utils.types import Directory, Figure, Record
 from gaussguru.plotting import style
 from gaussguru.preprocessing import image_tangents
 from gaussguru.thesis.problems import BINARY
@@ -40,7 +40,7 @@ def cells(quick: bool) -> list[Key]:
     ]
 
 
-def compute(key: Key, data_home: Directory = None) -> dict[str, Any]:
+def compute(key: Key, data_home: Directory = None) -> Record:
     """Return the accuracies at every level, of the sizes and sigmas that are best for validation images."""
     split = BINARY[key["problem"]].parts(key["seed"], data_home)
     # A fit with a kernel and error bars takes half a minute with all 800 images.

@@ -3,17 +3,16 @@
 The thesis shows them as pictures without numbers; the numbers here give the accuracies that it reports.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from gaussguru._utils.checks import check_count
 from gaussguru._utils.linalg import Array
+from gaussguru._utils.types import Seed
 
 
-def make_gaussians(n_samples: int = 200, *, random_state: Any = None) -> tuple[Array, NDArray[np.int64]]:
+def make_gaussians(n_samples: int = 200, *, random_state: Seed = None) -> tuple[Array, NDArray[np.int64]]:
     """Return toy problem (a) of chapter 2: two round Gaussian clouds in the plane.
 
     Their centres are 2.88 standard deviations apart: the best classifier is right in 92.5 % of all cases.
@@ -33,7 +32,7 @@ def make_gaussians(n_samples: int = 200, *, random_state: Any = None) -> tuple[A
     return rng.normal(size=(n_samples, 2)) + np.outer(y, [1.44, 0.0]), y
 
 
-def make_narrow_gaussians(n_samples: int = 200, *, random_state: Any = None) -> tuple[Array, NDArray[np.int64]]:
+def make_narrow_gaussians(n_samples: int = 200, *, random_state: Seed = None) -> tuple[Array, NDArray[np.int64]]:
     """Return toy problem (b) of chapter 2: two narrow Gaussian clouds in the plane, with outliers.
 
     The clouds are long along the second feature and well apart along the first. One sample in six is an outlier, of a
@@ -58,7 +57,7 @@ def make_narrow_gaussians(n_samples: int = 200, *, random_state: Any = None) -> 
 
 
 def make_gaussian_ring(
-    n_samples: int = 200, *, n_classes: int = 3, random_state: Any = None
+    n_samples: int = 200, *, n_classes: int = 3, random_state: Seed = None
 ) -> tuple[Array, NDArray[np.int64]]:
     """Return Toy-3 or Toy-4 of chapter 5: round Gaussian clouds in the plane, one for each class, around the origin.
 
@@ -85,7 +84,7 @@ def make_gaussian_ring(
     return centres + check_random_state(random_state).normal(size=(n_samples, 2)), y
 
 
-def make_radial(n_samples: int = 400, *, random_state: Any = None) -> tuple[Array, NDArray[np.int64]]:
+def make_radial(n_samples: int = 400, *, random_state: Seed = None) -> tuple[Array, NDArray[np.int64]]:
     """Return the radial toy problem of chapter 4: a disc within a wide square.
 
     Points are uniform on ``[-7.5, 7.5]^2``. Those within 2 of the origin are positive, those further than 3.5 negative,
@@ -113,6 +112,6 @@ def make_radial(n_samples: int = 400, *, random_state: Any = None) -> tuple[Arra
     return X, np.where(np.hypot(*X.T) <= 2, 1, -1).astype(np.int64)
 
 
-def _labels(n_samples: int, random_state: Any) -> tuple[NDArray[np.int64], np.random.RandomState]:
+def _labels(n_samples: int, random_state: Seed) -> tuple[NDArray[np.int64], np.random.RandomState]:
     check_count("n_samples", n_samples, low=2)
     return np.where(np.arange(n_samples) % 2, 1, -1).astype(np.int64), check_random_state(random_state)

@@ -1,11 +1,9 @@
 """M-GURU against M-GURU-S2 on Toy-3: the loss against the number of updates (thesis, chapter 5)."""
 
-from typing import Any
-
 import numpy as np
 
 from gaussguru import GuruClassifier
-from gaussguru._utils.types import Directory, Figure
+from gaussguru._utils.types import Directory, Figure, Record
 from gaussguru.plotting import style
 from gaussguru.thesis.store import Key, Store
 from gaussguru.thesis.toys import make_gaussian_ring
@@ -25,7 +23,7 @@ def cells(quick: bool) -> list[Key]:
     ]
 
 
-def compute(key: Key, data_home: Directory = None) -> dict[str, Any]:
+def compute(key: Key, data_home: Directory = None) -> Record:
     """Return ``F / F* - 1`` after so many updates, each on a random sample."""
     X, y = make_gaussian_ring(200, n_classes=N_CLASSES, random_state=key["seed"])
     best = GuruClassifier(SIGMA).fit(X, y).objective_
