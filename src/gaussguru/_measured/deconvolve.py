@@ -1,10 +1,8 @@
 """The population of true values behind measurements with error bars, and posteriors of the true values."""
 
 import warnings
-from dataclasses import replace
 from functools import partial
-from itertools import count
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,16 +19,15 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, c
 from gaussguru._errors import Components, Limits, Measured, split_errors, standard_deviations, with_more
 from gaussguru._guru.base import OrUnchanged, seed_of
 from gaussguru._guru.streamed import by_parts, light, mean_over, names_of, note_features
-from gaussguru._populations.em import Em, EmState, Fit, Sample, low_rank
-from gaussguru._populations.mixtures import FactorMixture, Mixture
+from gaussguru._populations.em import EmState, Fit, Sample
+from gaussguru._populations.mixtures import Mixture
 from gaussguru._populations.readings import Readings, read
-from gaussguru._populations.streamed_readings import is_flat, lengths, noise_range, read_sample, unlabelled, varies
-from gaussguru._rows.rows import BlockMap
+from gaussguru._populations.search import InformativeSample, Search
+from gaussguru._populations.streamed_readings import unlabelled
 from gaussguru._rows.streams import Part, in_partition
 from gaussguru._rows.threads import block_map
 from gaussguru._rows.validation import check_weights, validated, warn_of_values_beyond_others
 from gaussguru._utils.checks import (
-    ParameterError,
     check_count,
     check_flag,
     check_jobs,
@@ -47,10 +44,6 @@ from gaussguru.sources.base import Fields, Mapped, Source
 from gaussguru.sources.reading import Reading, as_source, drawn
 from gaussguru.sources.split import SplitSource
 
-# Rows with which numbers of components are compared, and of the first subsample.
-SUBSAMPLE = 10_000
-# Folds of held-out samples for "auto".
-FOLDS = 5
 # Entries of the posterior covariances of a piece of a source, 16 MB: a thread has ten arrays of this size.
 PART_NUMBERS = 1 << 21
 
@@ -489,9 +482,9 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
     ) -> Self:
         self._check_parameters()
         search = self._search(X, X_err, sample_weight, warns=warns)
-        with self._threads(search.rows) as mapped:
+        with self._threads(search.sample.rows) as mapped:
             fit = search.run(start, mapped)
-        return self._keep(fit, search, search.known, search.spreads, search.gaps, search.passes)
+        return self._keep(fit, search, search.passes)
 
     def _fit_source(self, source: Source, fields: Fields, start: EmState | None = None) -> Self:
         """Fit a subsample in memory, then all samples of a source, starting from its population."""
@@ -503,36 +496,23 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
                 subsample = drawn(parts)
             search = self._search(subsample.X, subsample.X_err, subsample.weight)
             fit = search.run(start, mapped)
-            passes, spreads, gaps, known = 2.0, search.spreads, search.gaps, search.known
             if not subsample.is_all:
-                sample, features = read_sample(parts, search.limits, search.means, search.units)
-                spreads, gaps, known = features.lengths, features.gaps, features.known
-                em = replace(search.em, units=spreads, free_kappa=features.varying if self.scale_errors else None)
-                with stage(self, f"EM of all {sample.n_rows} samples"):
-                    fit = em.run(sample, fit.state)
-                passes += 1.0 + fit.n_iter
+                fit = search.run_all(parts, fit.state)
         note_features(self, self.n_features_in_, source.feature_names(fields))
-        return self._keep(fit, search, known, spreads, gaps, passes)
+        return self._keep(fit, search, 2.0 if subsample.is_all else search.passes)
 
-    def _search(self, X: object, X_err: object, sample_weight: object, *, warns: bool = False) -> "_Search":
+    def _search(self, X: object, X_err: object, sample_weight: object, *, warns: bool = False) -> Search:
         """Return the search for the population of samples in memory; ``warns``: of values beyond all others."""
         _, array, X_err = self._checked(X, X_err, reset=True)
         rows = read(array, X_err)
-        weight = check_weights(sample_weight, len(rows))
+        sample = Sample(rows, check_weights(sample_weight, len(rows)))
+        used = np.ones(len(rows), dtype=bool) if sample.weight is None else sample.weight > 0
         if warns:
-            used = rows.is_known if weight is None else rows.is_known & (weight > 0)[:, np.newaxis]
-            warn_of_values_beyond_others(array, used)
-        if weight is not None and not weight.all():
-            rows, weight = rows[weight > 0], weight[weight > 0]
-        return _Search(self, _informative(rows, weight), weight)
+            warn_of_values_beyond_others(array, rows.is_known & used[:, np.newaxis])
+        return Search(self, InformativeSample.of(sample if used.all() else sample[used]), self._generator())
 
-    def _keep(
-        self, fit: Fit, search: "_Search", known: Array, spreads: Array, gaps: NDArray[np.bool_], passes: float
-    ) -> Self:
-        """Store the result of a fit in the units of X, and warn if EM has not converged.
-
-        ``known`` is the fraction of the samples that have a value, feature by feature.
-        """
+    def _keep(self, fit: Fit, search: Search, passes: float) -> Self:
+        """Store the result of a fit in the units of X, and warn if EM has not converged."""
         units = search.units
         if not fit.converged:
             problem = f"the likelihood still rises after max_iter={self.max_iter} iterations: increase it or tol"
@@ -545,12 +525,13 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         self.population_: Mixture = fit.state.mixture.in_units(1.0 / units)
         self.error_scale_ = fit.state.kappa
         self.n_components_ = fit.state.mixture.n_components - bool(self.outliers)
-        volume = float(known @ np.log(units))  # a density is that in the units of the search divided by their volume
+        # A density is that in the units of the search, divided by their volume.
+        volume = float(search.known @ np.log(units))
         self.log_likelihood_, self.lower_bound_ = fit.log_likelihood - volume, fit.objective - volume
         self.objective_curve_ = [value - volume for value in fit.history]
         self.n_iter_, self.converged_ = fit.n_iter, fit.converged
-        self.spreads_, self.n_passes_ = spreads * units, float(round(passes, 3))
-        self.indicators_ = np.flatnonzero(gaps)
+        self.spreads_, self.n_passes_ = search.spreads * units, float(round(passes, 3))
+        self.indicators_ = np.flatnonzero(search.gaps)
         return self
 
 
@@ -570,271 +551,6 @@ def _logs_of_part(population: Deconvolve, part: Part) -> Array:
 
 def _variances_of_part(U: Array, population: Deconvolve, part: Part) -> Array:
     return population._posterior_variances(part.X, part.X_err, U)
-
-
-class _InformativeReadings(NamedTuple):
-    """Readings without uninformative values; per feature: missing values, unit, mean and largest error kept."""
-
-    rows: Readings
-    gaps: NDArray[np.bool_]
-    spreads: Array
-    means: Array
-    limits: Array
-
-
-def _informative(rows: Readings, weight: Array | None) -> _InformativeReadings:
-    """Return readings without uninformative values, and a summary of the features."""
-    known, noise, gaps = rows.is_known, rows.noise_variances, rows.gaps
-    s = np.ones(len(rows)) if weight is None else weight / weight.max()
-    values = rows.values.astype(np.float64, copy=False)
-    d = rows.n_features
-    limits = np.full(d, np.inf)
-    for j in range(d):
-        measured = known[:, j]
-        if not measured.any():
-            raise ValueError(f"feature {j} was measured for no sample: leave it out")
-        # The half with smaller errors, as others may be anywhere; all values if that half is constant. That half is
-        # never left out.
-        for chosen in (measured & (noise[:, j] <= _median(noise[measured, j], s[measured])), measured):
-            mean, spread = _mean_and_spread(values[chosen, j], s[chosen])
-            if not is_flat(mean, spread):
-                limits[j] = max(10.0 * spread, float(np.sqrt(noise[chosen, j].max())))
-                break
-    rows = rows.informative(limits)
-    known = rows.is_known
-    means, spreads = np.empty(d), np.empty(d)
-    for j in range(d):
-        measured = known[:, j]
-        means[j], spreads[j] = _mean_and_spread(values[measured, j], s[measured])
-    return _InformativeReadings(rows, gaps, lengths(means, spreads, noise_range(rows)[2]), means, limits)
-
-
-def _median(values: Array, weight: Array) -> float:
-    """Return the least value that half of the weight does not exceed."""
-    order = np.argsort(values)
-    below = np.cumsum(weight[order])
-    return float(values[order[np.searchsorted(below, (0.5 - 1e-9) * below[-1])]])  # rounded sums of 1/3
-
-
-def _mean_and_spread(values: Array, weight: Array) -> tuple[float, float]:
-    total = weight.sum()
-    mean = float(weight @ values / total)
-    return mean, float(np.sqrt(weight @ np.square(values - mean) / total))
-
-
-class _Search:
-    """The search for the most likely population of readings in memory: starts, subsamples, then all rows.
-
-    All is computed in ``units``, the power of two next to the spread of each feature: the path of a search, and where
-    it ends, do not depend on the units of X.
-    """
-
-    def __init__(self, model: Deconvolve, readings: _InformativeReadings, weight: Array | None) -> None:
-        self.model, self.weight, self.passes = model, weight, 0.0
-        self.units = np.exp2(np.clip(np.round(np.log2(readings.spreads)), -500, 500))
-        self.rows, self.gaps, self.limits = readings.rows.in_units(self.units), readings.gaps, readings.limits
-        self.spreads, self.means = readings.spreads / self.units, readings.means / self.units
-        rows, spreads = self.rows, self.spreads
-        self.known = np.average(rows.is_known, axis=0, weights=weight)  # the share of samples with a value
-        self.rng = model._generator()
-        self.order = self.rng.permutation(len(rows))
-        n, d = rows.shape
-        most = model.n_components if isinstance(model.n_components, int) else 1
-        if n < 2 * most:
-            words = f"{model.n_components!r} needs at least {2 * most} samples of positive weight; got n_samples={n}"
-            raise ParameterError("n_components", words)
-        if model.rank is not None and model.rank > d:
-            raise ValueError(f"rank must be at most the number of features, {d}; got {model.rank}")
-        free = varies(*noise_range(rows)[:2], is_diagonal=rows.is_diagonal) if model.scale_errors else None
-        self.em = Em(spreads, float(model.ridge), float(model.tol), model.max_iter, model.rank, free)
-
-    def _ascend(self, em: Em, rows: Readings, weight: Array | None, start: EmState, mapped: BlockMap) -> Fit:
-        """Return the result of EM on some rows, and count its passes, in units of all rows."""
-        fit = em.run(Sample(rows, weight, mapped), start)
-        self.passes += fit.n_iter * len(rows) / len(self.rows)
-        return fit
-
-    def run(self, start: EmState | None, mapped: BlockMap) -> Fit:
-        """Return the population of all rows."""
-        n = len(self.rows)
-        if start is not None:
-            start = replace(start, mixture=start.mixture.in_units(self.units))
-            if self.model.outliers:
-                one = self._one(self.rows, self.weight, mapped).state.mixture
-                self.em = replace(self.em, wide=one.covariances[0])
-                means, covariances = start.mixture.means.copy(), start.mixture.covariances.copy()
-                means[-1], covariances[-1] = one.means[0], self.em.widened(covariances[-1])
-                start = replace(start, mixture=replace(start.mixture, means=means, covariances=covariances))
-            return self._ascend(self.em, self.rows, self.weight, start, mapped)
-        K = self.model.n_components
-        if isinstance(K, str):
-            K = self._number(*self._first(min(SUBSAMPLE, n)), mapped)
-        size = min(SUBSAMPLE, n)
-        with stage(self.model, f"starts and EM of {size} samples"):
-            fit = self._fit(*self._first(size), K, mapped)
-        while size < n:
-            size = n if n <= 4 * size else 4 * size
-            with stage(self.model, f"EM of {size} samples"):
-                fit = self._ascend(self.em, *self._first(size), fit.state, mapped)
-        return fit
-
-    def _first(self, size: int) -> tuple[Readings, Array | None]:
-        """Return the first ``size`` rows of a random order, so that subsamples are nested."""
-        if size == len(self.rows):
-            return self.rows, self.weight
-        few = np.sort(self.order[:size])
-        return self.rows[few], None if self.weight is None else self.weight[few]
-
-    def _number(self, rows: Readings, weight: Array | None, mapped: BlockMap) -> int:
-        """Return the number of components chosen by the likelihood of held-out samples.
-
-        A further component must raise their mean log-likelihood by more than its standard error, and by more than the
-        accuracy of EM.
-        """
-        n = len(rows)
-        fold = self.rng.permutation(n) % FOLDS
-        folds = range(FOLDS if n < 1000 else 1)  # of many rows one fold is precise enough
-        outside = np.concatenate([np.flatnonzero(fold == k) for k in folds])
-        held_weight = None if weight is None else weight[outside]
-        best, logs = 0, np.zeros(0)
-        insides = [np.flatnonzero(fold != k) for k in folds]
-        samples = [(rows[inside], None if weight is None else weight[inside]) for inside in insides]
-        singles = [self._one(*sample, mapped) for sample in samples]
-        for K in range(1, min(5, min(map(len, insides)) // 2) + 1):
-            parts, done = [], count(1)
-            for k, sample, one in zip(folds, samples, singles, strict=True):
-                with stage(self.model, f"{K} components: fold", done, len(folds)):
-                    fit = self._fit(*sample, K, mapped, one)
-                held = rows[fold == k].scaled(fit.state.kappa)
-                parts.append(fit.state.mixture.log_likelihood(held, mapped))
-            new = np.concatenate(parts)
-            if best:
-                gain = new - logs
-                mean = np.average(gain, weights=held_weight)
-                error = np.sqrt(np.average(np.square(gain - mean), weights=held_weight) / len(gain))
-                if mean <= max(error, self.em.resolution(fit.state.mixture, Sample(rows, weight))):
-                    break
-            best, logs = K, new
-        return max(best, 1)
-
-    def _one(self, rows: Readings, weight: Array | None, mapped: BlockMap) -> Fit:
-        """Return the fit of one component."""
-        self.em = replace(self.em, wide=None)
-        return self._ascend(self.em, rows, weight, self._single(rows, weight), mapped)
-
-    def _fit(self, rows: Readings, weight: Array | None, K: int, mapped: BlockMap, one: Fit | None = None) -> Fit:
-        """Return the best fit of K components from several starts, given the fit of one component."""
-        self.em = replace(self.em, wide=None)
-        one = self._one(rows, weight, mapped) if one is None else one
-        if K == 1 and not self.model.outliers:
-            return one
-        T = one.state.mixture.covariances[0]
-        if K == 1:
-            starts = [one.state]
-        else:
-            few = slice(0, 3000)  # starts are compared by 20 iterations on these
-            trial_rows, trial_weight = rows[few], None if weight is None else weight[few]
-            means, _ = one.state.mixture.moments(trial_rows.scaled(one.state.kappa), mapped)
-            points = np.linalg.solve(np.linalg.cholesky(T), (means - one.state.mixture.means[0]).T).T
-            starts = [self._start(points, means, trial_weight, K, one.state) for _ in range(self.model.n_init)]
-        if self.model.outliers:
-            self.em = replace(self.em, wide=T)
-            starts = [_widened(start, one.state.mixture.means[0], T) for start in starts]
-        if len(starts) > 1:
-            short = replace(self.em, max_iter=min(20, self.model.max_iter))
-            trials = [self._ascend(short, trial_rows, trial_weight, start, mapped) for start in starts]
-            # The first of equally good starts, independent of rounding errors.
-            starts = [max(trials, key=lambda trial: round(trial.objective, 6)).state]
-        return self._ascend(self.em, rows, weight, starts[0], mapped)
-
-    def _single(self, rows: Readings, weight: Array | None) -> EmState:
-        """Return a start of one Gaussian: the covariance of the measured values minus that of the noise."""
-        values = rows.values.astype(np.float64, copy=False) - self.means
-        s = np.ones(len(rows)) if weight is None else weight / weight.max()
-        noise = s[:, np.newaxis] * rows.noise_variances
-        totals: Any = s.sum()
-        if rows.known is not None:  # sums over pairs that were both measured
-            values, noise = (np.where(rows.known, part, 0.0) for part in (values, noise))
-            known = rows.known.astype(np.float64)
-            totals = np.maximum((known * s[:, np.newaxis]).T @ known, 1e-300)
-        units = self.spreads
-        C = (values * s[:, np.newaxis]).T @ values / totals / np.multiply.outer(units, units)
-        noise = noise.sum(axis=0) / np.diag(np.broadcast_to(totals, C.shape)) / np.square(units)
-        values, axes = np.linalg.eigh(C - np.diag(noise))
-        # Axes below the floor keep their order: of equal ones, rounding would choose the first factor.
-        T = (axes * np.maximum(values, np.linspace(0.05, 0.06, len(units)))) @ axes.T * np.multiply.outer(units, units)
-        return self._state(np.ones(1), self.means[np.newaxis], T[np.newaxis], np.ones(len(units)))
-
-    def _state(self, weights: Array, means: Array, covariances: Array, kappa: Array) -> EmState:
-        if self.model.rank is None:
-            return EmState(Mixture(weights, means, covariances), kappa)
-        parts = [low_rank(T, self.model.rank) for T in covariances]
-        F, D = np.stack([part[0] for part in parts]), np.stack([part[1] for part in parts])
-        T = F @ F.transpose(0, 2, 1) + np.stack([np.diag(diagonal) for diagonal in D])
-        # The wide component has no factors.
-        kind = Mixture if self.model.outliers else FactorMixture
-        return EmState(kind(weights, means, T, F, D), kappa)
-
-    def _start(self, points: Array, values: Array, weight: Array | None, K: int, one: EmState) -> EmState:
-        """Return a start with the moments of K clusters of whitened points."""
-        labels = _clusters(points, K, self.rng)
-        s = np.ones(len(points)) if weight is None else weight
-        T = one.mixture.covariances[0]
-        weights, means, covariances = np.empty(K), np.empty((K, len(T))), np.empty((K, len(T), len(T)))
-        for k in range(K):
-            q = s * (labels == k)
-            weights[k] = q.sum()
-            means[k] = q @ values / q.sum()
-            deviations = values - means[k]
-            # A fifth of the covariance of all samples keeps that of small clusters positive definite.
-            covariances[k] = 0.8 * (deviations * q[:, np.newaxis]).T @ deviations / q.sum() + 0.2 * T
-        return self._state(weights / weights.sum(), means, covariances, one.kappa)
-
-
-def _widened(state: EmState, mean: Array, T: Array) -> EmState:
-    """Return a mixture with a further, wide component of weight 0.05."""
-    mixture = state.mixture
-    loadings, uniquenesses = mixture.loadings, mixture.uniquenesses
-    if loadings is not None and uniquenesses is not None:
-        loadings = np.concatenate([loadings, loadings[:1]])
-        uniquenesses = np.concatenate([uniquenesses, uniquenesses[:1]])
-    return EmState(
-        Mixture(
-            np.append(0.95 * mixture.weights, 0.05),
-            np.vstack([mixture.means, mean]),
-            np.concatenate([mixture.covariances, 10.0 * T[np.newaxis]]),
-            loadings,
-            uniquenesses,
-        ),
-        state.kappa,
-    )
-
-
-def _clusters(points: Array, K: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return clusters by k-means, none of them empty (k-means++: Arthur & Vassilvitskii 2007)."""
-    n = len(points)
-    squares = np.einsum("ij,ij->i", points, points)
-
-    def distances(centres: Array) -> Array:
-        result = squares[:, np.newaxis] - 2 * points @ centres.T + np.square(centres).sum(axis=1)
-        return np.asarray(np.maximum(result, 0.0))
-
-    centres = points[[rng.integers(n)]]
-    while len(centres) < K:
-        near = distances(centres).min(axis=1)
-        total = near.sum()
-        centres = np.vstack([centres, points[rng.choice(n, p=near / total if total > 0 else None)]])
-    for _ in range(10):
-        labels = distances(centres).argmin(axis=1)
-        for k in range(K):
-            if not np.any(labels == k):
-                labels[rng.integers(n)] = k
-        for k in range(K):
-            if np.any(labels == k):
-                centres[k] = points[labels == k].mean(axis=0)
-    missing = np.setdiff1d(np.arange(K), labels)
-    labels[rng.choice(n, len(missing), replace=False)] = missing
-    return np.asarray(labels)
 
 
 def _direction(direction: object, n_features: int) -> Array:
@@ -866,7 +582,8 @@ def reliability(X: object, X_err: object = None, *, direction: object = None) ->
     array = as_numbers(X, "X")
     if array.ndim != 2 or not len(array):
         raise ValueError(f"X must have two dimensions, samples and features; got shape {array.shape}")
-    rows, _, spreads, _, _ = _informative(read(array, X_err), None)
+    informative = InformativeSample.of(Sample(read(array, X_err), None))
+    rows, spreads = informative.sample.rows, informative.spreads
     known = rows.is_known
     if direction is None:
         return 1.0 - np.where(known, rows.noise_variances, 0.0).sum(axis=0) / known.sum(axis=0) / np.square(spreads)

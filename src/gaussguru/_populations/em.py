@@ -66,6 +66,12 @@ class Sample:
     weight: Array | None
     map: BlockMap = map
 
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: MixedArray | slice) -> "Sample":
+        return Sample(self.rows[index], None if self.weight is None else self.weight[index], self.map)
+
     @property
     def total(self) -> float:
         """The total weight."""
