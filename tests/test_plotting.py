@@ -435,7 +435,7 @@ def test_adversarial_samples_are_images_with_their_predictions():
     np.testing.assert_array_equal(shown[::4], X[:4])
     assert [text.get_text() for text in display.texts_] == [str(label) for label in model.predict(shown)]
     changed = model.predict(shown) != np.repeat(model.predict(X[:4]), 4)
-    assert [text.get_color() == style.ALARM for text in display.texts_] == changed.tolist()
+    assert [text.get_color() == style.PALETTE[1] for text in display.texts_] == changed.tolist()
     assert changed.any()
     assert "below each: the predicted class" in display.ax_.get_title()
     noise = (shown.reshape(4, 4, 64) - X[:4, np.newaxis])[:, 1:]

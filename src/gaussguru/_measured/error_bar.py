@@ -31,7 +31,6 @@ from gaussguru._measured.pool import (
     FEW,
     LANDMARKS,
     MODELS,
-    REPEATS,
     LabelledColumns,
     fit_pool,
     ignore_warnings_of_threads,
@@ -62,30 +61,6 @@ from gaussguru._utils.stages import stage
 from gaussguru._utils.types import ErrorBars, Estimator, Labels, MixedArray, Record, Seed, Values
 from gaussguru.sources.base import Fields, Mapped, Source
 from gaussguru.sources.reading import as_source, subsample_with_groups
-
-# Attributes of a linear model, and of a pool, that a fit of the other kind removes.
-OF_A_MODEL = (
-    "alpha_", "beta_", "kappa_", "kappa_pvalue_", "ridge_", "estimator_", "features_", "pool_"
-)  # fmt: skip
-# Most rows that members of a pool are fitted to, and rows beyond which a single split replaces the folds.
-MEMBER_ROWS, ONE_SPLIT = 100_000, 20_000
-# Kinds of samples unlike those of training, with advice.
-UNLIKE = {
-    "values": (
-        "values beyond the range of training",
-        'model="linear" extrapolates by a straight line, trees do not at all; add such samples to training',
-    ),
-    "errors": (
-        "errors beyond noise_range",
-        "set noise_range to the largest ratio of errors in use to those of training",
-    ),
-    "gaps": (
-        "missing values where training had none",
-        "they are filled from the population, and their being missing is not taken for information",
-    ),
-}
-# Samples for each feature from which the population of a pool is a mixture of so many Gaussians.
-PER_FEATURE, MIXTURE = 30, 3
 
 
 class ErrorBarClassifier(CalibratedScores, Classifier):
@@ -314,13 +289,13 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         seed = seed_of(self.random_state)
         self.has_errors_, self.classes_ = X_err is not None, labelled.classes
         self.rank_ = rank_of(*X.shape) if self.has_errors_ else None
-        for name in OF_A_MODEL:
-            self.__dict__.pop(name, None)
+        for name in ("alpha_", "beta_", "kappa_", "kappa_pvalue_", "ridge_", "estimator_", "features_", "pool_"):
+            self.__dict__.pop(name, None)  # a linear model and a pool have other attributes
         number = self.n_components
         if number == "auto" and (self.rank_ or X_err is None):
             number = 1
         elif number == "auto" and not self._is_linear:
-            number = MIXTURE if len(X) > PER_FEATURE * X.shape[1] else 1
+            number = 3 if len(X) > 30 * X.shape[1] else 1  # few samples make one Gaussian
         population = Deconvolve(
             number, rank=self.rank_, random_state=seed, n_jobs=self.n_jobs, verbose=max(0, int(self.verbose) - 1)
         )
@@ -338,9 +313,9 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         if self._is_linear:
             return self._fit_linear(table, self._folds(X, all_rows, groups, seed))
         by_number = isinstance(self.cv, numbers.Integral)
-        repeats = REPEATS if by_number and len(X) < FEW else 1
+        repeats = 3 if by_number and len(X) < FEW else 1
         folds = [fold for k in range(repeats) for fold in self._folds(X, all_rows, groups, seed + k)]
-        return self._fit_pool(table, folds[:1] if by_number and len(X) > ONE_SPLIT else folds)
+        return self._fit_pool(table, folds[:1] if by_number and len(X) > 20_000 else folds)
 
     def _fit_pool(self, table: LabelledMeasurements, folds: list[tuple[Index, Index]]) -> Self:
         """Fit the members to the samples and to noisier copies, and weigh them on held-out ones."""
@@ -348,8 +323,8 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         X, X_err = table.X, _of_every_value(table.X_err, table.X.shape)
         labels, weights = labelled.labels.astype(np.intp), labelled.weights
         self.features_ = FeatureColumns.of(table.view, X, X_err, high=self.noise_range[1])
-        if len(X) > MEMBER_ROWS:
-            rows, factors = selection_rows(labelled, seed, MEMBER_ROWS)
+        if len(X) > (most := 100_000):
+            rows, factors = selection_rows(labelled, seed, most)
             weights = None if weights is None and np.allclose(factors[rows], 1.0) else labelled.all_weights * factors
             X, X_err, labels = X[rows], None if X_err is None else take_rows(X_err, rows), labels[rows]
             weights, folds = None if weights is None else weights[rows], _among(folds, rows, len(labelled.labels))
@@ -572,13 +547,27 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         """
         if self._is_linear:
             raise ValueError('check_samples is for a pool; got model="linear"')
+        words = {
+            "values": (
+                "values beyond the range of training",
+                'model="linear" extrapolates by a straight line, trees do not at all; add such samples to training',
+            ),
+            "errors": (
+                "errors beyond noise_range",
+                "set noise_range to the largest ratio of errors in use to those of training",
+            ),
+            "gaps": (
+                "missing values where training had none",
+                "they are filled from the population, and their being missing is not taken for information",
+            ),
+        }
         X, X_err = self._measured(X, X_err)
         names = getattr(self, "feature_names_in_", [f"feature {j}" for j in range(X.shape[1])])
         lines = []
         for kind, unlike in self.features_.unlike_training(X, X_err).items():
             columns = [f"{names[j]} ({count})" for j, count in enumerate(unlike.sum(axis=0)) if count]
             if columns:
-                n, (problem, advice) = int(unlike.any(axis=1).sum()), UNLIKE[kind]
+                n, (problem, advice) = int(unlike.any(axis=1).sum()), words[kind]
                 lines.append(f"{n} of {len(X)} samples have {problem}: {', '.join(columns)}; {advice}")
         return "\n".join(lines)
 

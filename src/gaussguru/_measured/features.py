@@ -29,13 +29,6 @@ from gaussguru._utils.types import ErrorBars
 
 # Posterior means are clipped to this number of spreads for kernels and linear functions.
 FAR = 6.0
-# A value is beyond the range of training if it is so by more than this number of its errors.
-SURE = 2.0
-# Largest number for trees, which have single precision, and decimals of values and of means, in population units.
-# Trees would split the rounding errors of a constant feature, or of the difference of two that are the same.
-LARGEST, DIGITS, DIGITS_OF_MEANS = 1e30, 12, 9
-# A component of an axis is large, not rounding, from this fraction of the largest one.
-LARGE = 0.1
 # Least error and least posterior variance of which logarithms are taken, in units of the population.
 TINY = 1e-6
 
@@ -114,7 +107,7 @@ class FeatureColumns:
         values, axes = np.linalg.eigh(correlations)
         axes = (axes / np.sqrt(np.maximum(values, LEAST)))[:, ::-1][:, :FULL_FEATURES]
         # The sign of an axis is that of its first large component: rounding, and units, do not turn it.
-        large = np.abs(axes) > LARGE * np.abs(axes).max(axis=0)
+        large = np.abs(axes) > 0.1 * np.abs(axes).max(axis=0)
         axes = axes * np.sign(np.take_along_axis(axes, large.argmax(axis=0)[np.newaxis], axis=0))
         gaps = np.flatnonzero(missing.any(axis=0) & ~missing.all(axis=0))
         ends = np.where(missing, np.inf, X).min(axis=0), np.where(missing, -np.inf, X).max(axis=0)
@@ -124,14 +117,14 @@ class FeatureColumns:
     def unlike_training(self, X: Array, X_err: ErrorBars) -> dict[str, NDArray[np.bool_]]:
         """Return masks of values, (n, d), unlike training: by value, by the size of the error, by a gap.
 
-        A value is unlike training if it is beyond the range by more than SURE of its errors.
+        A value is unlike training if it is beyond the range by more than two of its errors.
         """
         missing, errors = _errors_of(X, X_err)
         values = np.where(missing, self.low, X)
         never = np.ones(X.shape[1], dtype=bool)
         never[self.gaps] = False
         return {
-            "values": (values - SURE * errors > self.high) | (values + SURE * errors < self.low),
+            "values": (values - 2.0 * errors > self.high) | (values + 2.0 * errors < self.low),
             "errors": errors > self.largest * self.view.scale * (1.0 + 1e-9),
             "gaps": missing & never,
         }
@@ -156,8 +149,10 @@ class FeatureColumns:
         missing, deviations = _errors_of(X, X_err)
         gaps = self._gaps(X_err, missing)
         values = self._values(X, missing, deviations / self.view.scale)
-        columns = ((values, DIGITS), (means, DIGITS_OF_MEANS), (rotated, DIGITS_OF_MEANS))
-        trees = np.hstack([*(np.round(np.clip(part, -LARGEST, LARGEST), digits) for part, digits in columns), gaps])
+        # Trees have single precision, and would split the rounding errors of a constant feature, or of the difference
+        # of two that are the same.
+        columns = ((values, 12), (means, 9), (rotated, 9))
+        trees = np.hstack([*(np.round(np.clip(part, -1e30, 1e30), digits) for part, digits in columns), gaps])
         sizes = np.log(TINY + np.minimum(np.where(missing, np.inf, deviations / self.view.scale), 1 / TINY))
         vagueness = np.log(TINY + variances).mean(axis=1)
         near = np.clip(means, -FAR, FAR), variances, np.clip(rotated, -FAR, FAR), along

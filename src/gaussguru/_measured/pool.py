@@ -48,16 +48,14 @@ from gaussguru.sources.reading import stacked
 # Numbers of trees to which boosting grows, one after the other: a fit bins the features anew. It ends where the last
 # quarter of the trees did not lower the log loss of held-out samples.
 TREES = (60, 120, 220)
-# Rows for extremely randomised trees, for kernels and for populations of classes: more change little, and take long.
-TREE_ROWS, KERNEL_ROWS, POPULATION_ROWS = 40_000, 20_000, 8_000
+# Rows for extremely randomised trees, and for kernels: more change little, and take long.
+TREE_ROWS, KERNEL_ROWS = 40_000, 20_000
 # Landmarks of the kernel.
 LANDMARKS = 300
-# Rows on which the width of the kernel is chosen, and widths: gamma times the number of features of spread 1.
-SCREEN_ROWS, GAMMAS = 3_000, (0.3, 1.0, 3.0)
 # Lower probabilities count as this in log losses of held-out samples.
 LEAST_PROBABILITY = 1e-6
 # Fewer samples count as few: leaves of trees may be small, and folds are repeated.
-FEW, REPEATS = 300, 3
+FEW = 300
 # The models of an ErrorBarClassifier.
 MODELS = ("auto", "linear", "rbf", "boosting", "population")
 
@@ -364,11 +362,11 @@ class KernelMember(Member):
 
     def _screened(self, fold: PoolFold) -> Member:
         train = self.training(fold)
-        train = train[np.random.default_rng(0).permutation(len(train))[:SCREEN_ROWS]]
-        held = [samples[: SCREEN_ROWS // 2] for samples in self.judges(fold)]
+        train = train[np.random.default_rng(0).permutation(len(train))[:3_000]]
+        held = [samples[:1_500] for samples in self.judges(fold)]
         candidates = []
         for columns, d in (("posterior", train.table.means.shape[1]), ("rotated", train.table.rotated.shape[1])):
-            for gamma in GAMMAS:
+            for gamma in (0.3, 1.0, 3.0):  # times the number of features of spread 1
                 quick = clone(self.estimator).set_params(
                     expectedkernel__gamma=gamma / d,
                     expectedkernel__n_features=d,
@@ -409,7 +407,7 @@ def members_of(
         ExpectedKernel(1.0 / n_features, LANDMARKS, n_features, seed), LogisticRegression(C=0.3, max_iter=80)
     )
     bayes = PopulationClassifier(1, random_state=seed, n_jobs=1)
-    populations = [Member("population", bayes, WITH_ERRORS, copies=False, most_rows=POPULATION_ROWS)]
+    populations = [Member("population", bayes, WITH_ERRORS, copies=False, most_rows=8_000)]
     if counts.min() > 60:  # enough for a mixture of each class; with many features one Gaussian may still be better
         three = replace(populations[0], estimator=clone(bayes).set_params(n_components=3))
         populations = [three, replace(populations[0], name="one Gaussian")]

@@ -23,15 +23,14 @@ from gaussguru._utils.types import ErrorBars, Estimator, Labels, Values
 # differ from row to row by 0.2 or less, so their means are known to 0.2 / sqrt(10,000) = 0.002, and alpha to 1 or 2
 # percent. Of more classes 2/n_classes of that: the time of a probability grows with their number.
 SELECTION_ROWS = 10_000
-# A population has a covariance of RANK factors if there are more features than this, or fewer samples for each: time
-# and memory grow with their cube and square, and a full covariance of so few samples is mostly noise.
-FULL_FEATURES, SAMPLES_PER_FEATURE, RANK = 60, 4, 10
+# With more features the covariance of a population has few factors: time and memory grow with their cube and square.
+FULL_FEATURES = 60
 
 
 def rank_of(n_samples: int, n_features: int) -> int | None:
     """Return the number of factors of the covariance of a population; None is a full one."""
-    few = n_features > min(FULL_FEATURES, n_samples / SAMPLES_PER_FEATURE)
-    return min(RANK, n_features) if few else None
+    # A full covariance of fewer than four samples for each feature is mostly noise.
+    return min(10, n_features) if n_features > min(FULL_FEATURES, n_samples / 4) else None
 
 
 def checked_measurements(estimator: Estimator, X: Values, X_err: ErrorBars, *, reset: bool) -> tuple[Array, ErrorBars]:

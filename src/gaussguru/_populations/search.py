@@ -17,9 +17,6 @@ from gaussguru._utils.linalg import Array
 from gaussguru._utils.stages import stage
 from gaussguru._utils.types import Estimator
 
-# Rows with which numbers of components are compared, and of the first subsample.
-SUBSAMPLE = 10_000
-
 
 @dataclass(frozen=True)
 class InformativeSample:
@@ -117,7 +114,7 @@ class Search:
                 means[-1], covariances[-1] = one.means[0], self.em.widened(covariances[-1])
                 start = replace(start, mixture=replace(start.mixture, means=means, covariances=covariances))
             return self._ascend(self.em, self.sample, start)
-        size = min(SUBSAMPLE, n)
+        size = min(10_000, n)  # with which numbers of components are compared, and starts
         K = self.model.n_components
         if isinstance(K, str):
             K = self._number(self._first(size))

@@ -112,7 +112,7 @@ class AdversarialSamplesDisplay(style.Display):
                 x + width * np.array([0, 1, 1, 0, 0]), y + height * np.array([0, 0, 1, 1, 0]), "0.75", linewidth=0.6
             )
             label, original = self.predictions[row, column], self.predictions[row, 0]
-            look: Record = {"color": style.ALARM, "weight": "bold"} if label != original else {"color": "0.25"}
+            look: Record = {"color": style.PALETTE[1], "weight": "bold"} if label != original else {"color": "0.25"}
             self.texts_.append(
                 ax.text(
                     x + width / 2, y + 1.02 * height, f"{label}", ha="center", va="top", fontsize=style.SMALL, **look

@@ -13,7 +13,6 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (7, 2)), (0, (2, 1)), ":")
 # Lines for comparison: the hinge, a level that was chosen, a boundary.
 REFERENCE: Record = {"color": "0.25", "linestyle": ":", "linewidth": 1.2}
-ALARM = PALETTE[1]
 TITLE, LABEL, SMALL = 10, 9, 8
 SIZE = (6.4, 3.6)
 INSTALL = "plots need matplotlib: pip install 'gaussguru[plot]' (in a checkout: pip install '.[plot]')"

@@ -43,10 +43,6 @@ from gaussguru._utils.types import ErrorBars, Estimator, Values
 NODES = 9
 # Smallest number of points on spheres; a sphere with the corners of a cube has fewer corners.
 POINTS = 64
-# Number of rows at which the dependence of outputs on features is tested.
-PROBES = 64
-# Fraction of the samples at either end of the range of a feature over which the slope of f is taken there.
-TAIL = 0.05
 # Outputs that differ by less than this fraction of their range are the same.
 SAME = 1e-8
 
@@ -117,7 +113,7 @@ def is_affine(function: Function, X: Values) -> bool:
     return bool(np.all(np.abs(between - expected) <= 30 * eps * size))
 
 
-def _levels(X: Values, n_rows: int) -> Array:
+def _levels(X: Values, n_rows: int = 64) -> Array:
     """Return rows of quantiles of every feature, from its least to its largest value, each feature in a random order.
 
     A constant feature is given values up to a hundredth of its size away: its errors will move it.
@@ -154,7 +150,7 @@ class CurvedMap:
     def of(cls, function: Function, X: Values, *, joint: bool = False) -> "CurvedMap":
         """Return the map of a function, from its values at rows made of X; ``joint``: all features form one group."""
         d = int(X.shape[1])
-        rows = _levels(X, PROBES)
+        rows = _levels(X)
         values = evaluate(function, X, rows)
         K = values.shape[1]
         if joint or d > 1000:
@@ -246,10 +242,10 @@ class CurvedMap:
     def _with_ends(self, function: Function, X: Values) -> "CurvedMap":
         """Return the map with the slopes of the function at the ends of the range of X."""
         values = as_numbers(X, "X")
-        low, inner, outer, high = np.quantile(values, [0.0, TAIL, 1 - TAIL, 1.0], axis=0)
+        low, inner, outer, high = np.quantile(values, [0.0, 0.05, 0.95, 1.0], axis=0)
         inner, outer = np.where(inner > low, inner, high), np.where(outer < high, outer, low)
         f_low, f_inner, f_outer, f_high = evaluate(function, X, np.stack([low, inner, outer, high]))
-        steps = np.diff(evaluate(function, X, np.sort(_levels(X, PROBES), axis=0)), axis=0)
+        steps = np.diff(evaluate(function, X, np.sort(_levels(X), axis=0)), axis=0)
         source = self.sources
         ends: list[Array] = []
         with np.errstate(all="ignore"):

@@ -18,8 +18,6 @@ except ImportError:  # Windows: without a lock between processes
     fcntl = None  # type: ignore[assignment]  # a module, or None
 
 Key = Record
-# Raised when the same piece of work would give another result: older results are then computed again.
-PROTOCOL = 2
 
 
 class StoreError(ValueError):
@@ -101,8 +99,11 @@ class Store:
 
 
 def make_key(experiment: str, **parts: Any) -> Key:
-    """Return the key of a piece of work."""
-    return {"experiment": experiment, **parts, "protocol": PROTOCOL}
+    """Return the key of a piece of work.
+
+    The protocol is raised when the same piece would give another result: older results are then computed again.
+    """
+    return {"experiment": experiment, **parts, "protocol": 2}
 
 
 def _name(key: Key) -> str:
