@@ -21,9 +21,8 @@ from gaussguru._guru.base import OrUnchanged, seed_of
 from gaussguru._guru.streamed import by_parts, light, mean_over, names_of, note_features
 from gaussguru._populations.em import EmState, Fit, Sample
 from gaussguru._populations.mixtures import Mixture
-from gaussguru._populations.readings import Readings, read
+from gaussguru._populations.readings import Readings, read, unlabelled
 from gaussguru._populations.search import InformativeSample, Search
-from gaussguru._populations.streamed_readings import unlabelled
 from gaussguru._rows.streams import Part, in_partition
 from gaussguru._rows.threads import block_map
 from gaussguru._rows.validation import check_weights, validated, warn_of_values_beyond_others

@@ -321,7 +321,7 @@ def _pac_bayes(model: Estimator, X: Values, y: Labels, delta: float) -> tuple[fl
     lengths = np.sqrt(whole.squares(slice(None), False) + whole.has_intercept)
     first, second = np.array_split(np.random.default_rng(0).permutation(n), 2)
     size = np.sqrt(np.square(whole.roots).sum() + np.square(whole.intercept).sum())
-    found = [(1.0, 1.0, n, 1.0)]
+    bounds = [(1.0, 1.0, n, 1.0)]
     priors = [(np.arange(n), 1.0)]
     if whole.coef.size and len(set(whole.labels[first])) == len(whole.intercept) and size > 0:
         with warnings.catch_warnings():
@@ -337,5 +337,5 @@ def _pac_bayes(model: Estimator, X: Values, y: Labels, delta: float) -> tuple[fl
             roots = (lengths[rows] * size / tau)[:, np.newaxis, np.newaxis] * np.eye(whole.scores.shape[1])
             mean = float(1.0 - lower_bound(whole.scores[rows], roots, whole.labels[rows]).mean())
             budget = (0.5 * tau**2 * distance + np.log(2 * np.sqrt(m) * 2 * len(LENGTHS) / delta)) / m
-            found.append((inverse_kl(mean, budget), mean, m, 1.0 / tau))
-    return min(found)
+            bounds.append((inverse_kl(mean, budget), mean, m, 1.0 / tau))
+    return min(bounds)

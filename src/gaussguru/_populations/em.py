@@ -4,7 +4,7 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,9 @@ from scipy.special import logsumexp
 
 from gaussguru._errors import LEAST, Population, has_unmeasured, positive, units_of
 from gaussguru._populations.mixtures import FactorMixture, FactorSums, Mixture, added, factor_covariances
-from gaussguru._populations.readings import Readings, read
+from gaussguru._populations.readings import PartReadings, Readings, read
 from gaussguru._rows.rows import BlockMap
+from gaussguru._rows.streams import Blocks
 from gaussguru._utils.frames import as_numbers, take_rows
 from gaussguru._utils.linalg import SAME, Array, Index, diagonal
 from gaussguru._utils.types import ErrorBars, MixedArray, Values
@@ -41,21 +42,6 @@ class Fit:
     n_iter: int
     converged: bool
     drop: float = 0.0
-
-
-class Evidence(Protocol):
-    """Samples for EM: their total weight, and sums over all of them."""
-
-    @property
-    def total(self) -> float:
-        """The total weight."""
-
-    @property
-    def size(self) -> float:
-        """The number of samples: the total weight, or the number of rows if weights are below 1 on average."""
-
-    def sums(self, state: EmState, *, with_noise: bool) -> Any:
-        """Return the sums of an iteration at a point; one pass over the samples."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +79,28 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class StreamedSample:
+    """Samples that every iteration reads once."""
+
+    parts: Blocks
+    n_rows: int
+    total: float
+
+    @property
+    def size(self) -> float:
+        """The number of samples."""
+        return max(self.total, self.n_rows)
+
+    def sums(self, state: EmState, *, with_noise: bool) -> Any:
+        """Return the sums over all parts, in their order."""
+        return self.parts.total(_part_sums, state=state, with_noise=with_noise)
+
+
+def _part_sums(part: PartReadings, state: EmState, with_noise: bool) -> Any:
+    return Sample(*part[:2]).sums(state, with_noise=with_noise)
+
+
+@dataclass(frozen=True)
 class Em:
     """Maximise ``sum_i w_i log p(x_i) / sum_i w_i - (ridge/2) sum_k tr(T_k^-1 diag(units^2))``.
 
@@ -112,7 +120,7 @@ class Em:
     free_kappa: NDArray[np.bool_] | None = None  # mask of the factors that are fitted
     wide: Array | None = None  # the last component has a fixed mean and a multiple of this covariance
 
-    def run(self, sample: Evidence, start: EmState) -> Fit:
+    def run(self, sample: Sample | StreamedSample, start: EmState) -> Fit:
         """Return the best point, from a start."""
         total, start = sample.total, self._allowed(start)
         tol = self.resolution(start.mixture, sample)
@@ -151,7 +159,7 @@ class Em:
             converged = slow >= 2
         return Fit(state, value, likelihood, history, n_iter, converged, drop)
 
-    def resolution(self, mixture: Mixture, sample: Evidence) -> float:
+    def resolution(self, mixture: Mixture, sample: Sample | StreamedSample) -> float:
         """Return the accuracy of the mean log-likelihood of a mixture."""
         K, d = mixture.means.shape
         each = d + (d * (d + 1) // 2 if self.rank is None else d * (self.rank + 1))

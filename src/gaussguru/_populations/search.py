@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gaussguru._populations.em import Em, EmState, Fit, Sample, low_rank
+from gaussguru._populations.em import Em, EmState, Fit, Sample, StreamedSample, low_rank
 from gaussguru._populations.mixtures import FactorMixture, Mixture
-from gaussguru._populations.streamed_readings import is_flat, lengths, noise_range, read_sample, varies
+from gaussguru._populations.readings import is_flat, lengths, noise_range, read_parts, varies
 from gaussguru._rows.rows import BlockMap
 from gaussguru._rows.streams import Blocks
 from gaussguru._utils.checks import ParameterError
@@ -128,11 +128,12 @@ class Search:
 
     def run_all(self, parts: Blocks, state: EmState) -> Fit:
         """Return the population of all parts of a source, from that of its subsample on."""
-        sample, features = read_sample(parts, self.limits, self.means, self.units)
+        parts, features = read_parts(parts, self.limits, self.means, self.units)
         self.spreads, self.gaps, self.known = features.lengths, features.gaps, features.known
         free = features.varying if self.model.scale_errors else None
-        with stage(self.model, f"EM of all {sample.n_rows} samples"):
-            fit = replace(self.em, units=self.spreads, free_kappa=free).run(sample, state)
+        with stage(self.model, f"EM of all {features.n_rows} samples"):
+            em = replace(self.em, units=self.spreads, free_kappa=free)
+            fit = em.run(StreamedSample(parts, features.n_rows, features.total), state)
         self.passes = 3.0 + fit.n_iter  # two for the subsample, and one for the spreads
         return fit
 

@@ -95,15 +95,15 @@ class RiskBoundDisplay(style.Display):
         sizes = np.geomspace(min(20, n), n, 8).astype(int) if n_samples is None else np.unique(n_samples)
         if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or not len(sizes) or sizes.min() < 4 or sizes.max() > n:
             raise ValueError(f"n_samples must hold whole numbers between 4 and {n}; got {n_samples!r}")
-        order, found = np.random.default_rng(random_state).permutation(n), []
+        order, bounds = np.random.default_rng(random_state).permutation(n), []
         for size in sizes:
             fitted = order[: size // 2] if method == "holdout" else order[:size]
             seen = order[size // 2 : size] if method == "holdout" else fitted
             model = clone(estimator).fit(take_rows(X, fitted), y[fitted])
             rows = take_rows(X, seen), y[seen]
-            found.append(risk_bound(model, *rows, confidence=confidence, method=method, sigma=sigma))
-        bound, empirical = (np.array([getattr(each, part) for each in found]) for part in ("bound", "empirical"))
-        return cls(sizes, bound, empirical, name=found[0].method if name is None else name).plot(ax)
+            bounds.append(risk_bound(model, *rows, confidence=confidence, method=method, sigma=sigma))
+        bound, empirical = (np.array([getattr(each, part) for each in bounds]) for part in ("bound", "empirical"))
+        return cls(sizes, bound, empirical, name=bounds[0].method if name is None else name).plot(ax)
 
     def plot(self, ax: Ax = None, *, name: str | None = None) -> Self:
         """Draw on ``ax``, or on new axes.

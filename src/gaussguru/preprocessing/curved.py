@@ -222,15 +222,15 @@ class CurvedMap:
             return samples
         means, covariances = np.empty((n, K)), np.zeros((n, K, K))
         for part in row_blocks(n, components.n_components * (d * d + K * K)):
-            some, block = components[part], take_rows(X, part)
-            inner, noise = some.scores(np.eye(d))
+            mixture, block = components[part], take_rows(X, part)
+            inner, noise = mixture.scores(np.eye(d))
             moved = [
                 self.apply(transformer, like(block, m), V)
                 for m, V in zip(np.moveaxis(inner, 1, 0), np.moveaxis(noise, 1, 0), strict=True)
             ]
             centres = np.stack([as_numbers(values, "X") for values, _ in moved], axis=1)
-            means[part] = np.einsum("ik,ikj->ij", some.weights, centres)
-            for q, centre, (values, errors) in zip(some.weights.T, np.moveaxis(centres, 1, 0), moved, strict=True):
+            means[part] = np.einsum("ik,ikj->ij", mixture.weights, centres)
+            for q, centre, (values, errors) in zip(mixture.weights.T, np.moveaxis(centres, 1, 0), moved, strict=True):
                 spread = check_products(errors, values).dense()
                 spread = spread if spread.ndim == 3 else spread[:, :, np.newaxis] * np.eye(K)
                 away = centre - means[part]

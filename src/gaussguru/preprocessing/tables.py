@@ -73,11 +73,11 @@ def errors_from_frame(frame: Values, convention: str = "auto") -> tuple[Values, 
         raise ValueError(f"frame must have columns of different names; got {twice!r} more than once")
     columns, table = _columns(names, convention), nw.from_native(frame, eager_only=True)
     _check_units(columns, units)
-    place = {name: j for j, name in enumerate(names)}
-    texts = {name: np.array([*map(_text, table[:, place[name]].to_list())], dtype=object) for name in columns.texts}
-    matrix = np.column_stack([_numbers(table[:, [place[name]]].to_native(), name) for name in columns.numbers])
+    index = {name: j for j, name in enumerate(names)}
+    texts = {name: np.array([*map(_text, table[:, index[name]].to_list())], dtype=object) for name in columns.texts}
+    matrix = np.column_stack([_numbers(table[:, [index[name]]].to_native(), name) for name in columns.numbers])
     shown = with_units({name: units.get(name, "") for name in columns.values}) if units else None
-    places = [place[name] for name in columns.values]
+    places = [index[name] for name in columns.values]
     X, cells = table[:, places], Cells("frame")
     if shown:
         X = X.rename(dict(zip(X.columns, shown, strict=True)))
