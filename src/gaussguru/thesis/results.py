@@ -1,18 +1,17 @@
 """Results tables of the thesis: problems, methods and seeds; the printed numbers with the recomputed ones."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gaussguru._utils.linalg import Array
-from gaussguru._utils.types import Directory, Record
+from gaussguru._utils.types import Axes, Directory, Figure, Record
+from gaussguru.plotting import style
 from gaussguru.thesis.problems import ThesisProblem
-from gaussguru.thesis.search import FittedCandidate, Grids, choose
+from gaussguru.thesis.search import Grids, Search, choose
 from gaussguru.thesis.store import Key, Store, make_key
-
-Search = Callable[[Any, Grids], Iterator[FittedCandidate]]
 
 
 @dataclass(frozen=True)
@@ -105,6 +104,30 @@ class ResultsTable:
         n_levels = len(self.problems[problem].noise_levels) if method in self.noisy else 1
         done = self._done(store, quick, problem, method)
         return np.array([result["test"] for result in done]).reshape(-1, n_levels)
+
+    def draw_noise(self, store: Store, quick: bool, names: tuple[str, ...]) -> Figure:
+        """Return a figure of accuracy against the width of the noise on validation and test samples, by problem.
+
+        At noise 0 they are the numbers of the table.
+        """
+        figure = style.figure(len(names))
+        for ax, name in zip(figure.axes, names, strict=True):
+            problem = self.problems[name]
+            for number, method in enumerate(self.noisy):
+                scores = self.scores(store, quick, name, method)
+                look = style.line_of(number, markers=True)
+                draw_accuracy(ax, problem.noise_levels, scores, label=method, **look)
+            title = f"{problem.title}, {len(scores)} repeats"
+            style.finish(ax, "noise $x$: $U(-x, x)$ on every feature", "test accuracy (%)", title, legend=False)
+        figure.axes[-1].legend(fontsize=style.SMALL)
+        return figure
+
+
+def draw_accuracy(ax: Axes, levels: tuple[float, ...], scores: Array, **look: Any) -> None:
+    """Draw mean accuracy in per cent and its standard error against levels, of (n_seeds, n_levels)."""
+    scores = 100 * scores
+    error = scores.std(axis=0, ddof=1) / np.sqrt(len(scores)) if len(scores) > 1 else None
+    ax.errorbar(levels, scores.mean(axis=0), error, capsize=2, **look)
 
 
 def _summary(results: list[Any]) -> str:

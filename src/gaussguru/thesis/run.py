@@ -17,7 +17,7 @@ from gaussguru._utils.checks import check_choice
 from gaussguru._utils.files import replacing
 from gaussguru._utils.types import Directory
 from gaussguru.report.page import Report
-from gaussguru.thesis import figures, matrix, noise, steps, tangents, variants
+from gaussguru.thesis import figures, matrix, steps, tangents, variants
 from gaussguru.thesis.data import load_usps
 from gaussguru.thesis.results import ResultsTable, TextTable
 from gaussguru.thesis.store import Key, Store
@@ -59,8 +59,8 @@ def _loaders(names: Iterable[str]) -> tuple[Callable[..., Any], ...]:
 
 def _of_noise(title: str, names: tuple[str, ...]) -> Experiment:
     cells = partial(BINARY.cells, problems=names, methods=BINARY.noisy)
-    draw = partial(noise.draw, names=names)
-    return _of_module(title, noise, names, cells=cells, compute=BINARY.compute, draw=draw)
+    draw = partial(BINARY.draw_noise, names=names)
+    return _of_module(title, BINARY, names, cells=cells, draw=draw)
 
 
 def _of_module(title: str, module: Any, names: Iterable[str] = (), **parts: Any) -> Experiment:

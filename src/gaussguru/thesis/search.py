@@ -72,6 +72,7 @@ class FittedCandidate:
     model: Estimator = None
 
 
+Search = Callable[[ThesisSplit, Grids], Iterator[FittedCandidate]]
 # The score of a candidate.
 Measure = Callable[[FittedCandidate], float]
 
@@ -86,18 +87,16 @@ def exact(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
         yield FittedCandidate({"sigma": float(sigma)}, _linear(classes, coef, intercept), bool(gap <= TOL * at_zero))
 
 
-def stochastic(solver: str, *, every: int = 1) -> Callable[[ThesisSplit, Grids], Iterator[FittedCandidate]]:
+def stochastic(solver: str, *, every: int = 1) -> Search:
     """Return a search over the algorithms of the thesis at every sigma and every ``every``-th rate.
 
     They are "sgd" (GURU, M-GURU) and "sgd2" (M-GURU-S2).
     """
 
-    def candidates(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
-        for sigma, rate in itertools.product(grids.coarse_sigmas, grids.rates[::every]):
-            model = GuruClassifier(float(sigma), solver=solver, eta0=float(rate), max_iter=grids.epochs, random_state=0)
-            yield fitted(model, split, {"sigma": float(sigma), "eta0": float(rate)})
+    def model(grids: Grids, sigma: float, eta0: float) -> Estimator:
+        return GuruClassifier(sigma, solver=solver, eta0=eta0, max_iter=grids.epochs, random_state=0)
 
-    return candidates
+    return _every(model, lambda grids: {"sigma": grids.coarse_sigmas, "eta0": grids.rates[::every]})
 
 
 def linear_svm(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
@@ -122,33 +121,33 @@ def joint_svm(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
             return
 
 
-def kernel_exact(**kernel: Any) -> Callable[[ThesisSplit, Grids], Iterator[FittedCandidate]]:
+def kernel_exact(**kernel: Any) -> Search:
     """Return a search over certified optima with a kernel."""
-
-    def candidates(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
-        for sigma in grids.sigmas:
-            yield fitted(KernelGuruClassifier(float(sigma), **kernel), split, {"sigma": float(sigma)})
-
-    return candidates
+    return _every(lambda grids, sigma: KernelGuruClassifier(sigma, **kernel), lambda grids: {"sigma": grids.sigmas})
 
 
-def kernel_stochastic(**kernel: Any) -> Callable[[ThesisSplit, Grids], Iterator[FittedCandidate]]:
+def kernel_stochastic(**kernel: Any) -> Search:
     """Return a search over KEN-GURU, which finds its rate by trials."""
 
-    def candidates(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
-        for sigma in grids.coarse_sigmas:
-            model = KernelGuruClassifier(float(sigma), **kernel, solver="sgd", max_iter=grids.epochs, random_state=0)
-            yield fitted(model, split, {"sigma": float(sigma)})
+    def model(grids: Grids, sigma: float) -> Estimator:
+        return KernelGuruClassifier(sigma, **kernel, solver="sgd", max_iter=grids.epochs, random_state=0)
 
-    return candidates
+    return _every(model, lambda grids: {"sigma": grids.coarse_sigmas})
 
 
-def kernel_svm(**kernel: Any) -> Callable[[ThesisSplit, Grids], Iterator[FittedCandidate]]:
+def kernel_svm(**kernel: Any) -> Search:
     """Return a search over support vector machines with a kernel."""
+    return _every(lambda grids, C: SVC(C=C, **kernel, max_iter=LIBSVM_ITERATIONS), lambda grids: {"C": grids.penalties})
+
+
+def _every(model: Callable[..., Estimator], values: Callable[[Grids], dict[str, MixedArray]]) -> Search:
+    """Return a search over models of the grids and of every combination of values of parameters."""
 
     def candidates(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
-        for C in grids.penalties:
-            yield fitted(SVC(C=float(C), **kernel, max_iter=LIBSVM_ITERATIONS), split, {"C": float(C)})
+        names = values(grids)
+        for combination in itertools.product(*(each.tolist() for each in names.values())):
+            parameters = dict(zip(names, combination, strict=True))
+            yield fitted(model(grids, **parameters), split, parameters)
 
     return candidates
 

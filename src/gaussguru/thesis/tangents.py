@@ -12,6 +12,7 @@ from gaussguru._utils.types import Directory, Figure, Record
 from gaussguru.plotting import style
 from gaussguru.preprocessing import image_tangents
 from gaussguru.thesis.problems import BINARY
+from gaussguru.thesis.results import draw_accuracy
 from gaussguru.thesis.search import FittedCandidate, accuracy_on, best, fitted
 from gaussguru.thesis.splits import ThesisSplit
 from gaussguru.thesis.store import Key, Store, make_key
@@ -91,10 +92,9 @@ def draw(store: Store, quick: bool) -> Figure:
     for ax, (model, problem) in zip(figure.axes, ((m, p) for m in models for p in PAIRS), strict=True):
         for number, method in enumerate(METHODS):
             wanted = {"model": model, "problem": problem, "method": method}
-            scores = 100 * np.array([result["test"] for key, result in done if wanted.items() <= key.items()])
+            scores = np.array([result["test"] for key, result in done if wanted.items() <= key.items()])
             if len(scores):
-                error = scores.std(axis=0, ddof=1) / np.sqrt(len(scores)) if len(scores) > 1 else None
-                ax.errorbar(LEVELS, scores.mean(axis=0), error, label=method, capsize=2, **style.line_of(number))
+                draw_accuracy(ax, LEVELS, scores, label=method, **style.line_of(number))
         title = f"{BINARY[problem].title}, {model}"
         style.finish(ax, f"level: {TURN:g}° and {MOVE:g} pixel", "test accuracy (%)", title, legend=False)
     figure.axes[-1].legend(fontsize=style.SMALL)
