@@ -26,7 +26,7 @@ class AffineMap:
 
     centre: Array
     offset: Array
-    matrix: Any
+    matrix: Values
     # The feature and the factor of each output, if every output has at most one feature, and no two the same.
     monomial: tuple[Index, Array] | None
 
@@ -44,7 +44,7 @@ class AffineMap:
         # The spread of a constant feature is rounding, or 0.
         steps = np.where(steps > 1e-12 * np.abs(centre), steps, np.maximum(np.abs(centre), 1.0))
 
-        def at(first: int, last: int) -> Any:
+        def at(first: int, last: int) -> Values:
             if sp.issparse(X):
                 rows = sp.csr_array(
                     (steps[first:last], (np.arange(last - first), np.arange(first, last))),
@@ -76,7 +76,7 @@ class AffineMap:
             return np.asarray(dense(X @ self.matrix) + self.offset)
         return np.asarray((as_numbers(X, "X") - self.centre) @ self.matrix + self.offset)
 
-    def check(self, X: Values, values: Any, source: object) -> None:
+    def check(self, X: Values, values: Values, source: object) -> None:
         """Raise unless ``values`` are the outputs of the map for X, to rounding."""
         eps = max(_precision(X), _precision(values))
         largest = (
@@ -121,7 +121,7 @@ class AffineMap:
         source, factors = self.monomial
         return source, np.sign(factors).astype(np.int8)
 
-    def apply(self, transformer: BaseEstimator, X: object, X_err: object) -> tuple[Any, Any]:
+    def apply(self, transformer: BaseEstimator, X: object, X_err: object) -> tuple[Values, ErrorBars]:
         """Return the outputs of the transformer of this map, and their errors."""
         transformed = transformer.transform(X)
         self.check(X, transformed, transformer)
@@ -132,7 +132,7 @@ class AffineMap:
         A = dense(self.matrix)
         return Measured.checked(samples.X, samples.err, AffineComponents(components, A, self.offset - self.centre @ A))
 
-    def carry(self, X_err: ErrorBars) -> Any:
+    def carry(self, X_err: ErrorBars) -> ErrorBars:
         """Return the errors of the outputs for values with these errors."""
         if self.monomial is not None:
             source, factors = self.monomial
@@ -191,12 +191,12 @@ def _monomial(matrix: object) -> tuple[Index, Array] | None:
     return source, factors
 
 
-def dense(values: Any) -> Array:
+def dense(values: Values) -> Array:
     """Return an array of float64."""
     return values.toarray().astype(np.float64, copy=False) if sp.issparse(values) else as_numbers(values, "values")
 
 
-def _precision(table: Any) -> float:
+def _precision(table: Values) -> float:
     dtype = np.dtype(np.float64) if is_frame(table) else table.dtype
     return float(np.finfo(dtype if dtype.kind == "f" else np.float64).eps)
 
@@ -236,7 +236,7 @@ def linear_scores(estimator: BaseEstimator, X: object) -> tuple[Array, Array]:
     return scores.astype(np.float64, copy=False), np.atleast_2d(np.asarray(exact, dtype=np.float64))
 
 
-def as_table(X: object) -> Any:
+def as_table(X: object) -> Values:
     """Return X as an array, if it is neither a sparse matrix nor a DataFrame; refuse values with errors."""
     if isinstance(X, Measured):
         raise TypeError(PLAIN_ONLY)

@@ -14,7 +14,7 @@ import sklearn
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.model_selection import PredefinedSplit, StratifiedKFold, check_cv
 from sklearn.pipeline import Pipeline
-from sklearn.utils import Bunch, check_array, get_tags
+from sklearn.utils import Bunch, Tags, check_array, get_tags
 from sklearn.utils.metadata_routing import UNUSED, MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
@@ -108,7 +108,7 @@ def margin_and_spread(estimator: BaseEstimator, X: object, X_err: object = None)
     return (margin[:, 0], spread[:, 0]) if margin.shape[1] == 1 else (margin, spread)
 
 
-def last_step(estimator: BaseEstimator, X: object, X_err: object) -> tuple[Any, Any]:
+def last_step(estimator: BaseEstimator, X: object, X_err: object) -> tuple[Estimator, Values]:
     """Return the classifier at the end of searches and pipelines, and the samples as it sees them, with their errors.
 
     A pipeline whose first step does not know errors is taken as a whole, where there are any.
@@ -354,7 +354,7 @@ class CalibratedWithErrorsCV(CalibratedScores, MetaEstimatorMixin, BaseEstimator
                 setattr(self, name, getattr(final, name))
         return self
 
-    def _estimator(self) -> Any:
+    def _estimator(self) -> Estimator:
         return GuruClassifier() if self.estimator is None else self.estimator
 
     def _routed(self, weights: Any, X_err: ErrorBars, groups: Labels, params: Record, estimator: Estimator) -> Bunch:
@@ -418,7 +418,7 @@ class CalibratedWithErrorsCV(CalibratedScores, MetaEstimatorMixin, BaseEstimator
             .add(splitter=self.cv, method_mapping=MethodMapping().add(caller="fit", callee="split"))
         )
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         inner = get_tags(self._estimator())
         tags.input_tags.sparse = inner.input_tags.sparse
@@ -477,7 +477,7 @@ def calibration_folds(
     return kept
 
 
-def _rows_of(X: Values) -> Any:
+def _rows_of(X: Values) -> Values:
     """Return X in a form whose rows can be taken."""
     if sp.issparse(X):
         return X.tocsr()
@@ -533,6 +533,6 @@ class _Fold(NamedTuple):
             parts.append(Margins.of(*moments))
         return Margins.joined(parts)
 
-    def _take(self, X: object, rows: Index, train: Index) -> Any:
+    def _take(self, X: object, rows: Index, train: Index) -> Values:
         part = take_rows(X, rows)
         return part[:, train] if get_tags(self.estimator).input_tags.pairwise else part

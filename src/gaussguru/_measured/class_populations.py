@@ -1,9 +1,10 @@
 """Bayes' rule with a population of true values for each class."""
 
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._guru.base import ByProbability, Classifier, check_errors_given, seed_of
@@ -163,7 +164,7 @@ class PopulationClassifier(ByProbability, Classifier):
         logs = np.logaddexp(logs + np.log(known), mixture + np.log1p(-known)) + np.log(self.class_prior_)
         return np.asarray(np.minimum(logs - log_sum(logs, axis=1)[:, np.newaxis], 0.0))
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = False
         return tags

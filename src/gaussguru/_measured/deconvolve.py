@@ -14,6 +14,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import Tags
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, column_or_1d
 
 from gaussguru._errors import Components, Limits, Measured, split_errors, standard_deviations, with_more
@@ -212,7 +213,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
             return self._or_unchanged(self._fit_source, source, Fields(y, sample_weight, X_err))
         return self._or_unchanged(self._fit, X, X_err, sample_weight, None, True)
 
-    def fit_transform(self, X: object, y: object = None, X_err: object = None, sample_weight: object = None) -> Any:
+    def fit_transform(self, X: object, y: object = None, X_err: object = None, sample_weight: object = None) -> Values:
         """Fit the population, and return the posteriors of the true values.
 
         Parameters
@@ -228,7 +229,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         """
         return self.fit(X, y, X_err, sample_weight).transform(X, X_err)
 
-    def transform(self, X: object, X_err: object = None) -> Any:
+    def transform(self, X: object, X_err: object = None) -> Values:
         """Return the posteriors of the true values.
 
         Parameters
@@ -353,7 +354,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         self,
         X: Values,
         X_err: ErrorBars = None,
-        direction: Any = None,
+        direction: object = None,
         *,
         sample_weight: object = None,
         y: Labels = None,
@@ -428,7 +429,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         """The covariances ``T`` of the components."""
         return self.population_.covariances
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
@@ -459,7 +460,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
     def _threads(self, rows: Readings) -> Any:
         return block_map(rows.values, self.n_jobs, rows.n_features)
 
-    def _checked(self, X: object, X_err: object, *, reset: bool) -> tuple[Any, Any, Any]:
+    def _checked(self, X: object, X_err: object, *, reset: bool) -> tuple[Values, Array, ErrorBars]:
         """Return X in its form, X as an array, and its parsed errors."""
         X, X_err = split_errors(X, X_err)
         if sp.issparse(X):
@@ -470,7 +471,7 @@ class Deconvolve(OrUnchanged, TransformerMixin, BaseEstimator, auto_wrap_output_
         array = validated(self, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite=False)
         return X if is_frame(X) else array, array, X_err
 
-    def _rows(self, X: object, X_err: object) -> tuple[Any, Readings]:
+    def _rows(self, X: object, X_err: object) -> tuple[Values, Readings]:
         """Return X, and the readings of new samples."""
         check_is_fitted(self)
         table, array, X_err = self._checked(X, X_err, reset=False)

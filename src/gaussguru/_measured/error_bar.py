@@ -6,13 +6,14 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import ndtri_exp
 from sklearn.base import clone
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._errors import standard_deviations
@@ -217,7 +218,7 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         n_components: int | str = "auto",
         use_error_sizes: bool = False,
         noise_range: tuple[float, float] = (0.5, 3.0),
-        cv: Any = 4,
+        cv: object = 4,
         scale_errors: bool = False,
         class_weight: Record | str | None = None,
         random_state: Seed = None,
@@ -457,13 +458,13 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
     def _view(self) -> View:
         return View(self.population_, self.centre_, self.scale_)
 
-    def _posteriors(self, X: Values, X_err: ErrorBars) -> Iterator[Any]:
+    def _posteriors(self, X: Values, X_err: ErrorBars) -> Iterator[Values]:
         """Yield the posteriors of new samples, in the units of the classifier, some at a time."""
         X, X_err = self._measured(X, X_err)
         for part in row_blocks(len(X), X.shape[1] ** 2):
             yield self._view.posterior(X[part], None if X_err is None else take_rows(X_err, part))
 
-    def _measured(self, X: Values, X_err: ErrorBars) -> tuple[Array, Any]:
+    def _measured(self, X: Values, X_err: ErrorBars) -> tuple[Array, ErrorBars]:
         """Return new measurements with their errors, checked."""
         check_is_fitted(self)
         X, X_err = checked_measurements(self, X, X_err, reset=False)
@@ -572,7 +573,7 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         return "\n".join(lines)
 
     @property
-    def members_(self) -> dict[str, list[Any]]:
+    def members_(self) -> dict[str, list[Estimator]]:
         """The classifiers of every member of a pool, one for each fold."""
         return {member.name: member.models for member in self.pool_.members}
 
@@ -646,7 +647,7 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
                 "score, and predict_proba accounts for the error bars"
             )
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = False
         return tags
@@ -681,7 +682,7 @@ def _among(folds: list[tuple[Index, Index]], rows: Index, n_samples: int) -> lis
     return [(train[train >= 0], test[test >= 0]) for train, test in ((position[a], position[b]) for a, b in folds)]
 
 
-def _of_every_value(X_err: ErrorBars, shape: tuple[int, int]) -> Any:
+def _of_every_value(X_err: ErrorBars, shape: tuple[int, int]) -> ErrorBars:
     """Return errors in the form of noisier copies: standard deviations of every value, (n, d), or covariances."""
     if sp.issparse(X_err) or (isinstance(X_err, np.ndarray) and X_err.ndim == 1):
         return np.array(standard_deviations(X_err, shape))

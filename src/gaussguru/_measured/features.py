@@ -25,7 +25,7 @@ from gaussguru._measured.posteriors import FULL_FEATURES, View
 from gaussguru._utils.blocks import row_blocks
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array, Index
-from gaussguru._utils.types import ErrorBars
+from gaussguru._utils.types import ErrorBars, MixedArray
 
 # Posterior means are clipped to this number of spreads for kernels and linear functions.
 FAR = 6.0
@@ -62,7 +62,7 @@ class MemberColumns:
     def __len__(self) -> int:
         return len(self.X)
 
-    def __getitem__(self, rows: Any) -> "MemberColumns":
+    def __getitem__(self, rows: MixedArray | slice) -> "MemberColumns":
         parts: list[Any] = [getattr(self, field.name) for field in fields(self)]
         taken: list[Any] = [None if part is None else take_rows(part, rows) for part in parts]
         return MemberColumns(*taken)
@@ -192,7 +192,7 @@ def _errors_of(X: Array, X_err: ErrorBars) -> tuple[NDArray[np.bool_], Array]:
 
 def with_noise(
     X: Array, X_err: ErrorBars, donors: Array, scale: Array, bounds: tuple[float, float], rng: np.random.Generator
-) -> tuple[Array, Any]:
+) -> tuple[Array, ErrorBars]:
     """Return noisier copies of samples, each with the errors of another sample times a factor.
 
     The new error of a value is the larger one of its own and that of the other sample times the factor, and noise of

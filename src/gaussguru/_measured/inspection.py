@@ -176,7 +176,7 @@ class Explanation(NamedTuple):
     True
     """
 
-    label: Any
+    label: object
     probability: float
     base: float
     features: MixedArray
@@ -194,7 +194,7 @@ class Explanation(NamedTuple):
         }  # fmt: skip
 
 
-def explain(model: Estimator, x: Values, x_err: ErrorBars = None, *, label: Any = None) -> Explanation:
+def explain(model: Estimator, x: Values, x_err: ErrorBars = None, *, label: object = None) -> Explanation:
     """Return which features moved the probability of one sample, and by how much.
 
     ::
@@ -319,7 +319,7 @@ def _coefficients(model: Estimator, X: Values) -> Array:
     if isinstance(model, Pipeline) and len(model) > 1:
         steps = model[:-1]
 
-        def transform(samples: object) -> Any:
+        def transform(samples: object) -> Values:
             return split_errors(steps.transform(samples))[0]
 
         outputs, affine = transform(X), AffineMap.of(transform, X)
@@ -346,7 +346,7 @@ def _without_coefficients(model: Estimator) -> NotLinearError:
 # --- samples with and without a feature ---------------------------------------------------------------------------
 
 
-def _in_memory(model: Estimator, X: Values, X_err: ErrorBars) -> Any:
+def _in_memory(model: Estimator, X: Values, X_err: ErrorBars) -> Values:
     """Return samples of a fitted model, with their errors if there are any."""
     check_is_fitted(model)
     if isinstance(X, Measured):
@@ -355,7 +355,7 @@ def _in_memory(model: Estimator, X: Values, X_err: ErrorBars) -> Any:
     return values if errors is None else Measured.checked(values, errors)
 
 
-def _one_sample(model: Estimator, x: Values, x_err: ErrorBars) -> Any:
+def _one_sample(model: Estimator, x: Values, x_err: ErrorBars) -> Values:
     """Return a single sample of two dimensions, with its errors if there are any; it may be a Series of pandas."""
     x, x_err = (given.to_frame().T.infer_objects() if hasattr(given, "to_frame") else given for given in (x, x_err))
     x = x if isinstance(x, Measured) else as_table(x)
@@ -385,7 +385,7 @@ def _without(model: Estimator, function: Any, samples: Values, gaps: NDArray[np.
         ) from problem
 
 
-def _permuted(samples: object, column: int, order: MixedArray) -> Any:
+def _permuted(samples: object, column: int, order: MixedArray) -> Values:
     """Return samples with the values and errors of other samples in one column."""
     if not isinstance(samples, Measured):
         return put_column(samples, column, column_values(samples, column)[order])
@@ -394,7 +394,7 @@ def _permuted(samples: object, column: int, order: MixedArray) -> Any:
     return result
 
 
-def _probabilities(model: Estimator, samples: Values) -> Any:
+def _probabilities(model: Estimator, samples: Values) -> Values:
     if not hasattr(model, "predict_proba"):
         raise TypeError(
             f"model must have predict_proba; {type(final_estimator(model)).__name__} has none. There is "

@@ -71,7 +71,7 @@ class LabelledColumns:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, rows: Any) -> "LabelledColumns":
+    def __getitem__(self, rows: MixedArray | slice) -> "LabelledColumns":
         return LabelledColumns(
             self.table[rows], self.labels[rows], None if self.weights is None else self.weights[rows]
         )
@@ -200,7 +200,7 @@ def probabilities_of(model: Estimator, samples: tuple[Any, ...], n_classes: int)
     return of_all_classes(model.predict_proba(*samples), model.classes_, n_classes)
 
 
-def of_all_classes(probabilities: Any, known: Any, n_classes: int) -> Array:
+def of_all_classes(probabilities: Array, known: MixedArray, n_classes: int) -> Array:
     """Return probabilities of all classes, (n, n_classes), from those of known class numbers; 0 for the others."""
     if len(known) == n_classes:
         return np.asarray(probabilities, dtype=np.float64)
@@ -269,7 +269,7 @@ class Member:
         member, grown = self.chosen(folds, mapped, timed)
         done = count(1)
 
-        def of_fold(fold: PoolFold, model: Estimator) -> tuple[Any, list[Array]]:
+        def of_fold(fold: PoolFold, model: Estimator) -> tuple[Estimator, list[Array]]:
             with timed(f"{member.name}: fold", done, len(folds)):
                 if model is None:
                     model = alone(member.fitted, member.training(fold), fold.seed)
@@ -280,7 +280,7 @@ class Member:
         by_noise = [np.concatenate(parts) for parts in zip(*opinions, strict=True)]
         return FittedMember(member.name, member.columns, list(models)), by_noise
 
-    def chosen(self, folds: list[PoolFold], mapped: BlockMap, timed: Timed) -> tuple["Member", list[Any]]:
+    def chosen(self, folds: list[PoolFold], mapped: BlockMap, timed: Timed) -> tuple["Member", list[Estimator]]:
         """Return the member with its settings chosen, and its classifiers if choosing has fitted them."""
         return self, []
 
@@ -292,7 +292,7 @@ class Member:
         """Return the held-out samples by which settings are chosen: with more noise only if it is fitted to copies."""
         return fold.held if self.copies else fold.held[:1]
 
-    def fitted(self, samples: LabelledColumns, seed: int) -> Any:
+    def fitted(self, samples: LabelledColumns, seed: int) -> Estimator:
         """Return the classifier, fitted to at most as many rows as it needs."""
         n = len(samples)
         if self.most_rows is not None and n > self.most_rows:
@@ -315,14 +315,14 @@ class Member:
 class BoostingMember(Member):
     """Gradient boosting, with as many trees as suit the held-out samples of all folds together."""
 
-    def chosen(self, folds: list[PoolFold], mapped: BlockMap, timed: Timed) -> tuple[Member, list[Any]]:
+    def chosen(self, folds: list[PoolFold], mapped: BlockMap, timed: Timed) -> tuple[Member, list[Estimator]]:
         """Return the member with the number of trees of least log loss, and the classifiers if they have as many."""
         columns = COLUMNS[self.columns]
         models = [clone(self.estimator).set_params(warm_start=True) for _ in folds]
         inputs = [columns(self.training(fold).table) for fold in folds]
         held_inputs = [[columns(samples.table) for samples in self.judges(fold)] for fold in folds]
 
-        def grown(model: Estimator, X: Values, held: list[Any], fold: PoolFold) -> Array:
+        def grown(model: Estimator, X: Values, held: list[Values], fold: PoolFold) -> Array:
             """Fit a classifier with more trees; return its total log losses after each of them."""
             samples = self.training(fold)
             model.fit(*X, samples.labels, sample_weight=samples.weights)
@@ -355,7 +355,7 @@ class BoostingMember(Member):
 class KernelMember(Member):
     """Logistic regression on expected kernel values, whose width and axes are chosen on the first fold."""
 
-    def chosen(self, folds: list[PoolFold], mapped: BlockMap, timed: Timed) -> tuple[Member, list[Any]]:
+    def chosen(self, folds: list[PoolFold], mapped: BlockMap, timed: Timed) -> tuple[Member, list[Estimator]]:
         """Return the member with the width, and the axes, of least log loss on some rows of the first fold."""
         with timed(f"{self.name}: width of the kernel"):
             return alone(self._screened, folds[0]), []

@@ -1,7 +1,7 @@
 """The gain of measuring samples again: the expected drop in the probability of a wrong label."""
 
 import warnings
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -111,7 +111,7 @@ def remeasure_gain(
     return np.concatenate(parts) if parts else np.zeros((0, d) if per_feature else 0)
 
 
-def _better_errors(X: Values, X_err: ErrorBars, new_err: ErrorBars, *, stds: bool) -> Any:
+def _better_errors(X: Values, X_err: ErrorBars, new_err: ErrorBars, *, stds: bool) -> ErrorBars:
     """Return the errors after a new reading; if both are standard deviations, check that they are smaller.
 
     Covariances are checked by the variances of a score (:func:`_check_smaller`).
@@ -228,7 +228,7 @@ def _score_gain(model: BaseEstimator, X: object, X_err: object, new_err: object,
     return result
 
 
-def without_gaps(X: object) -> Any:
+def without_gaps(X: object) -> Values:
     """Return the samples with the mean of the feature in place of values that were not measured."""
     values = as_numbers(X, "X")
     missing = np.isnan(values)
@@ -316,7 +316,7 @@ def _check_smaller(before: Array, after: Array) -> None:
         )
 
 
-def _pair_gain(means: Array, before: Array, after: Array, overlap: Any) -> Array:
+def _pair_gain(means: Array, before: Array, after: Array, overlap: Array | float) -> Array:
     """Return the gain of two classes from the means of the scores, and their variances before and after a reading.
 
     With ``z`` standard normal, the new mean is ``m + sqrt(v - v') z``. The sign of

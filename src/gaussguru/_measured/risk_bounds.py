@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -233,7 +233,7 @@ class _Scored(NamedTuple):
     coef: Array
     intercept: Array
     has_intercept: bool
-    squares: Callable[[Any, bool], Array]
+    squares: Callable[[Index | slice, bool], Array]
 
     @classmethod
     def of(cls, model: BaseEstimator, X: object, y: object) -> "_Scored":
@@ -293,7 +293,7 @@ def _intercept_term(distances: Array, level: float, slope: float) -> float:
     return float(minimize_scalar(bound, bounds=(0.0, distances.max() + 40 * level), method="bounded").fun)
 
 
-def _squares(X: Values, rows: Any, centred: bool) -> Array:
+def _squares(X: Values, rows: Index | slice, centred: bool) -> Array:
     X = X[rows]
     if not sp.issparse(X):
         return np.asarray(np.square(X - X.mean(axis=0) if centred else X).sum(axis=1))
@@ -304,7 +304,7 @@ def _squares(X: Values, rows: Any, centred: bool) -> Array:
     return np.asarray(np.maximum(squares - 2 * X @ mean + mean @ mean, 0.0))
 
 
-def _kernel_squares(kernel: Kernel, X: Values, rows: Any, centred: bool) -> Array:
+def _kernel_squares(kernel: Kernel, X: Values, rows: Index | slice, centred: bool) -> Array:
     X = X[rows]
     squares = kernel.diagonal(X)
     if not centred:

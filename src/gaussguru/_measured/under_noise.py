@@ -449,12 +449,12 @@ def _noisy_scores(estimator: BaseEstimator, X: object, X_err: object, *, with_mo
     return scores, roots
 
 
-def fill_unmeasured(estimator: BaseEstimator, X: object, X_err: object) -> tuple[Any, Any]:
+def fill_unmeasured(estimator: BaseEstimator, X: object, X_err: object) -> tuple[Values, ErrorBars]:
     """Return X and X_err with values that were not measured filled in from the population of the first step."""
     estimator = getattr(estimator, "best_estimator_", estimator)
     first = estimator[0] if isinstance(estimator, Pipeline) else estimator
     population = getattr(first, "population_", None)
     if population is None:
         raise without_population(type(first).__name__)
-    filled: tuple[Any, Any] = population.fill(X, X_err)
+    filled: tuple[Values, ErrorBars] = population.fill(X, X_err)
     return filled

@@ -28,6 +28,7 @@ from gaussguru._native import _binding
 from gaussguru._populations.readings import Readings
 from gaussguru._rows.rows import BlockMap
 from gaussguru._utils.linalg import Array, Index, log_sum, shares_of
+from gaussguru._utils.types import ErrorBars
 
 
 class ComponentView(NamedTuple):
@@ -213,7 +214,7 @@ class Mixture:
         parts = mapped(lambda part: log_sum(self.joint(rows[part])[1], axis=1), rows.blocks(self.width))
         return np.concatenate([np.zeros(0), *parts])
 
-    def moments(self, rows: Readings, mapped: BlockMap = map) -> tuple[Array, Any]:
+    def moments(self, rows: Readings, mapped: BlockMap = map) -> tuple[Array, ErrorBars]:
         """Return mean and covariance of the truth of every sample."""
         d = rows.n_features
         means, covariances = np.empty((len(rows), d)), np.empty((len(rows), d, d))
@@ -441,7 +442,7 @@ class FactorMixture(Mixture):
         weights = sums.weight / sums.weight.sum()
         return FactorMixture(weights, means, factor_covariances(loadings, uniquenesses), loadings, uniquenesses)
 
-    def moments(self, rows: Readings, mapped: BlockMap = map) -> tuple[Array, Any]:
+    def moments(self, rows: Readings, mapped: BlockMap = map) -> tuple[Array, ErrorBars]:
         """Return mean and covariance, :class:`gaussguru.errors.LowRank`, of the truth of every sample."""
         if not self.suits(rows):
             return super().moments(rows, mapped)

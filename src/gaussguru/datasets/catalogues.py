@@ -13,7 +13,7 @@ from sklearn import datasets
 from sklearn.utils import Bunch
 
 from gaussguru._utils.checks import check_choice
-from gaussguru._utils.types import Directory, Record
+from gaussguru._utils.types import Directory, Labels, Record, Values
 from gaussguru.datasets.storage import Arrays, StoredData, in_form
 
 
@@ -158,13 +158,13 @@ def load_chandra(*, data_home: Directory = None, return_X_y: bool = False, as_fr
 
 
 def _load(
-    data_home: Directory, name: str, file: str, checksum: str, shape: tuple[int, int], classes: dict[Any, str],
+    data_home: Directory, name: str, file: str, checksum: str, shape: tuple[int, int], classes: dict[str | int, str],
     also: tuple[str, ...] = (), bundled: Callable[[], Arrays] | None = None,
 ) -> Bunch:  # fmt: skip
     """Return a data set with errors; ``classes`` maps labels of the file to names, ``also`` names further arrays."""
     labels, names = list(classes), list(classes.values())
 
-    def prepare(arrays: Arrays) -> tuple[Any, Any]:
+    def prepare(arrays: Arrays) -> tuple[Values, Labels]:
         X, error = (np.asarray(arrays[name], dtype=np.float64) for name in ("X", "X_err"))
         if X.shape != error.shape:
             raise ValueError(f"X has shape {X.shape}, X_err {error.shape}")

@@ -15,7 +15,7 @@ from sklearn.utils import Bunch
 
 from gaussguru import Measured
 from gaussguru._utils.linalg import Array
-from gaussguru._utils.types import Directory, Record
+from gaussguru._utils.types import Directory, Labels, Record, Values
 
 Arrays = Record
 
@@ -48,7 +48,7 @@ class StoredData:
     file: str
     checksum: str
     shape: tuple[int, int]
-    prepare: Callable[[Arrays], tuple[Any, Any]]
+    prepare: Callable[[Arrays], tuple[Values, Labels]]
     unit: float
     classes: list[str]
     features: tuple[str, ...] = ()

@@ -150,7 +150,7 @@ class ExplanationDisplay(_BarsDisplay):
         x: Values,
         x_err: ErrorBars = None,
         *,
-        label: Any = None,
+        label: object = None,
         max_features: int = 20,
         ax: Ax = None,
     ) -> Self:

@@ -76,7 +76,7 @@ class Plane(NamedTuple):
     title: str
 
     @classmethod
-    def of(cls, estimator: Estimator, X: Values, y: Labels, around: Any = None) -> "Plane":
+    def of(cls, estimator: Estimator, X: Values, y: Labels, around: Array | None = None) -> "Plane":
         """Return the plane of a fitted classifier; the grid covers the samples and the points ``around``."""
         check_is_fitted(estimator)
         known = column_names(X)
@@ -118,7 +118,7 @@ class _PlaneDisplay(style.Display):
             if any(score.min() < level < score.max() for level in levels):
                 ax.contour(first, second, score, **look)
 
-    def _draw_samples(self, ax: Axes, samples: Array, number: int, label: Any) -> None:
+    def _draw_samples(self, ax: Axes, samples: Array, number: int, label: object) -> None:
         ax.scatter(*samples.T, label=f"class {label}", **style.points_of(number, len(self.plane.samples)))
 
     def _draw_clouds(self, ax: Axes, covariances: Array, n_std: float) -> list[Any]:
@@ -369,7 +369,7 @@ class DisplacementDisplay(_PlaneDisplay):
 
     @classmethod
     def from_estimator(
-        cls, estimator: AdversarialSVC | TotalSVC, X: Values, y: Labels, *, delta: Any = None, ax: Ax = None
+        cls, estimator: AdversarialSVC | TotalSVC, X: Values, y: Labels, *, delta: object = None, ax: Ax = None
     ) -> Self:
         """Draw the displacements of samples by a fitted estimator of two features.
 

@@ -1,7 +1,7 @@
 """The expected number of errors that new measurements avoid."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -75,7 +75,7 @@ class RemeasureDisplay(style.Display):
         return cls.from_predictions(remeasure_gain(estimator, X, X_err, new_err), name=name, ax=ax)
 
     @classmethod
-    def from_predictions(cls, gain: Any, *, name: str | None = None, ax: Ax = None) -> Self:
+    def from_predictions(cls, gain: object, *, name: str | None = None, ax: Ax = None) -> Self:
         """Draw given gains.
 
         Parameters

@@ -1,7 +1,6 @@
 """Branches of a ColumnTransformer: some have exact columns, such as text, and the others measured values."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -48,7 +47,7 @@ def allows_nan(transformer: Estimator) -> bool:
     return bool(get_tags(transformer).input_tags.allow_nan)
 
 
-def _indices(columns: Any, X: Values) -> Index:
+def _indices(columns: object, X: Values) -> Index:
     """Return the indices of the columns of a branch of a ColumnTransformer."""
     return frames.places_of(columns(X) if callable(columns) else columns, X)
 

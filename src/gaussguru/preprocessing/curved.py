@@ -199,7 +199,7 @@ class CurvedMap:
         passes = self.is_one_to_one and bool(np.all((self.signs != 0) | (self.outputs < 0)))
         return self.sources, self.signs.astype(np.int8) if passes else None
 
-    def apply(self, transformer: Estimator, X: Values, X_err: ErrorBars) -> tuple[Any, Any]:
+    def apply(self, transformer: Estimator, X: Values, X_err: ErrorBars) -> tuple[Values, ErrorBars]:
         """Return the outputs of the transformer of this map, and their errors."""
         errors = check_causes(X_err.toarray() if sp.issparse(X_err) else X_err, X)
         means, new_errors = self.carry(transformer.transform, X, errors)
@@ -487,7 +487,7 @@ class _Collector:
         self.std[part] = np.sqrt(np.maximum(variances, 0.0))
 
     @property
-    def errors(self) -> Any:
+    def errors(self) -> ErrorBars:
         """Standard deviations, covariances, or both as LowRank."""
         if self.covariances is not None:
             return self.covariances

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.preprocessing import FunctionTransformer
-from sklearn.utils import assert_all_finite, check_array, get_tags
+from sklearn.utils import Tags, assert_all_finite, check_array, get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gaussguru._errors import Limits, Measured, columns_of_errors, has_unmeasured, marked, split_errors, unmeasured
@@ -143,7 +143,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
             raise
         return self
 
-    def fit_transform(self, X: Values, y: Labels = None, X_err: ErrorBars = None) -> Any:
+    def fit_transform(self, X: Values, y: Labels = None, X_err: ErrorBars = None) -> Values:
         """Fit the transformer, then transform X and its errors.
 
         Parameters
@@ -158,7 +158,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         """
         return self.fit(X, y, X_err).transform(X, X_err)
 
-    def transform(self, X: Values, X_err: ErrorBars = None) -> Any:
+    def transform(self, X: Values, X_err: ErrorBars = None) -> Values:
         """Transform X and its errors.
 
         Parameters
@@ -213,7 +213,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         values = like(result.X, np.where(limits == 0, as_numbers(result.X, "X"), as_numbers(bounds, "X")))
         return Measured.checked(values, Limits(np.where(limits == 0, result.err, errors), limits))
 
-    def _as_table(self, X: Values, *, reset: bool) -> Any:
+    def _as_table(self, X: Values, *, reset: bool) -> Values:
         """Return X as an array, CSR matrix or DataFrame with the features of the fit."""
         X = X.tocsr() if sp.issparse(X) else X if is_frame(X) else check_array(X, **_ARRAY_OPTIONS)
         if reset:
@@ -247,7 +247,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         part = MeasuredBranches.of(self.transformer_, X, exact)
         self._map = self._map_of(part, self._fill(measured, errors, mixed=False)[0])
 
-    def _seen(self, transformer: Estimator, X: Values, X_err: ErrorBars) -> Any:
+    def _seen(self, transformer: Estimator, X: Values, X_err: ErrorBars) -> Values:
         """Return samples for the fit of a transformer: missing values are NaN if it allows NaN, else filled in."""
         if not has_unmeasured(X_err):
             return X
@@ -283,7 +283,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         check_is_fitted(self)
         return self._map.matrix if self.population_ is None else dense(self._map.matrix)
 
-    def _fill(self, X: Values, X_err: ErrorBars, *, mixed: bool) -> tuple[Any, Any]:
+    def _fill(self, X: Values, X_err: ErrorBars, *, mixed: bool) -> tuple[Values, ErrorBars]:
         """Return X and its errors, missing values filled in: given the rest of the sample if features are ``mixed``.
 
         Without mixing, a missing value changes no other output, and means and spreads of the features suffice.
@@ -303,7 +303,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
             new_errors = marked(new_errors, lost)
         return Measured.checked(values, new_errors)
 
-    def get_feature_names_out(self, input_features: Any = None) -> MixedArray:
+    def get_feature_names_out(self, input_features: object = None) -> MixedArray:
         """Return the names that the transformer gives to its features.
 
         Parameters
@@ -317,7 +317,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         check_is_fitted(self)
         return np.asarray(self.transformer_.get_feature_names_out(input_features))
 
-    def set_output(self, *, transform: Any = None) -> Self:
+    def set_output(self, *, transform: str | None = None) -> Self:
         """Choose the container of the values, as in scikit-learn.
 
         Parameters
@@ -333,7 +333,7 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
                 inner.set_output(transform=transform)
         return self
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         if self.transformer is None:
             tags.input_tags.sparse = True
@@ -344,6 +344,6 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
         return tags
 
 
-def _without_limits(X_err: ErrorBars) -> Any:
+def _without_limits(X_err: ErrorBars) -> ErrorBars:
     """Return error bars that are infinite at limits."""
     return np.where(X_err.limits == 0, X_err.err, np.inf) if isinstance(X_err, Limits) else X_err

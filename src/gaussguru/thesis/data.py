@@ -15,7 +15,7 @@ from sklearn import datasets
 from sklearn.utils import Bunch
 
 from gaussguru._utils.checks import check_choice
-from gaussguru._utils.types import Directory, Record
+from gaussguru._utils.types import Directory, Labels, Record, Values
 from gaussguru.datasets.storage import Arrays, StoredData, in_form
 
 
@@ -170,24 +170,24 @@ def _load(stored: StoredData, data_home: Directory) -> Bunch:
     return Bunch(data=X, target=y, **names, source=source)
 
 
-def _coded(names: list[str]) -> Callable[[Arrays], tuple[Any, Any]]:
+def _coded(names: list[str]) -> Callable[[Arrays], tuple[Values, Labels]]:
     """Return the function that numbers labels by their names on OpenML; numbers stay."""
 
-    def prepare(arrays: Arrays) -> tuple[Any, Any]:
+    def prepare(arrays: Arrays) -> tuple[Values, Labels]:
         X, y = arrays["X"], arrays["y"]
         return X, y if np.issubdtype(y.dtype, np.number) else [names.index(str(label)) for label in y]
 
     return prepare
 
 
-def _splice_numbers(arrays: Arrays) -> tuple[Any, Any]:
+def _splice_numbers(arrays: Arrays) -> tuple[Values, Labels]:
     numbers = {letter: number for number, letter in enumerate(_LETTERS)}
     return np.vectorize(lambda letter: numbers[str(letter).strip()])(arrays["X"]), [
         ["EI", "IE", "N"].index(str(label).strip()) for label in arrays["y"]
     ]
 
 
-def _usps_ink(arrays: Arrays) -> tuple[Any, Any]:
+def _usps_ink(arrays: Arrays) -> tuple[Values, Labels]:
     """Return pixels between 0 and 1, and digits."""
     X, y = arrays["X"], arrays["y"]
     if X.dtype == np.uint8:

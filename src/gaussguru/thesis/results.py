@@ -96,7 +96,7 @@ class ResultsTable:
         note = "* for some seeds, the chosen fit had stopped before it reached its tolerance"
         return TextTable(f"{self.title}: test accuracy (%)", columns, rows, note)
 
-    def _done(self, store: Store, quick: bool, problem: str, method: str) -> list[Any]:
+    def _done(self, store: Store, quick: bool, problem: str, method: str) -> list[Record]:
         return [result for _, result in store.matching(self.cells(quick, [problem], [method]))]
 
     def scores(self, store: Store, quick: bool, problem: str, method: str) -> Array:
@@ -130,7 +130,7 @@ def draw_accuracy(ax: Axes, levels: tuple[float, ...], scores: Array, **look: An
     ax.errorbar(levels, scores.mean(axis=0), error, capsize=2, **look)
 
 
-def _summary(results: list[Any]) -> str:
+def _summary(results: list[Record]) -> str:
     """Return mean and standard error without noise as text, with a star if a chosen fit did not converge."""
     if not results:
         return "-"

@@ -15,7 +15,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from gaussguru._utils.checks import check_choice
 from gaussguru._utils.files import replacing
-from gaussguru._utils.types import Directory
+from gaussguru._utils.types import Directory, Record
 from gaussguru.report.page import Report
 from gaussguru.thesis import figures, matrix, steps, tangents, variants
 from gaussguru.thesis.data import load_usps
@@ -40,7 +40,7 @@ class Experiment:
 
     title: str
     cells: Callable[[bool], list[Key]] = lambda quick: []
-    compute: Callable[[Key, Any], Any] = lambda key, data_home: None
+    compute: Callable[[Key, Directory], Record] = lambda key, data_home: {}
     table: Callable[[Store, bool], TextTable] | None = None
     draw: Callable[[Store, bool, Any], Any] | None = None
     loaders: tuple[Callable[..., Any], ...] = ()
@@ -186,7 +186,7 @@ def _load_all(experiments: Iterable[Experiment], data_home: Directory) -> None:
         load(data_home=data_home)
 
 
-def _timed(name: str, key: Key, data_home: Directory) -> tuple[Key, Any, float]:
+def _timed(name: str, key: Key, data_home: Directory) -> tuple[Key, Record, float]:
     began = time.perf_counter()
     result = EXPERIMENTS[name].compute(key, data_home)
     return key, result, time.perf_counter() - began

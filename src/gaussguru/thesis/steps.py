@@ -15,7 +15,7 @@ from sklearn.metrics.pairwise import linear_kernel
 from sklearn.svm import LinearSVC
 
 from gaussguru import GuruClassifier
-from gaussguru._utils.linalg import Array
+from gaussguru._utils.linalg import Array, Index
 from gaussguru._utils.types import Directory, Figure, Record
 from gaussguru.certificates import norm_bound
 from gaussguru.losses import LOSSES
@@ -42,7 +42,7 @@ def compute(key: Key, data_home: Directory = None) -> Record:
     return {"updates": UPDATES.tolist(), "guru": _guru(X, y, order), "svm": _pegasos(X, y, order)}
 
 
-def _guru(X: Array, y: Array, order: Any) -> Record:
+def _guru(X: Array, y: Array, order: Index) -> Record:
     sigma = 0.5 * float(np.sqrt(X.var(axis=0).mean()))
     model = GuruClassifier(sigma, fit_intercept=False, tol=1e-10).fit(X, y)
     best, w = model.objective_ / len(y), model.coef_[0]
@@ -89,7 +89,7 @@ def _guru(X: Array, y: Array, order: Any) -> Record:
     return {"excess": excess, "norm": length, "bound": min(bound, 1e300), "mu": mu}
 
 
-def _pegasos(X: Array, y: Array, order: Any) -> Record:
+def _pegasos(X: Array, y: Array, order: Index) -> Record:
     """Descend on ``lam/2 ||w||^2`` and the mean hinge by Pegasos with a kernel, with a norm that is kept in O(1)."""
     K = linear_kernel(X)
     lam = 1e-3 * float(np.mean(np.diag(K)))  # the weight of the norm, relative to the mean squared length

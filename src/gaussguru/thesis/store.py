@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from gaussguru._utils.types import Record
 
@@ -38,7 +38,7 @@ class Store:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a+b")
-        self._results: Record = {}
+        self._results: dict[str, Record] = {}
         try:
             self._lock()
             self._read()
@@ -79,13 +79,13 @@ class Store:
     def __contains__(self, key: Key) -> bool:
         return _name(key) in self._results
 
-    def __getitem__(self, key: Key) -> Any:
+    def __getitem__(self, key: Key) -> Record:
         return self._results[_name(key)]
 
     def __len__(self) -> int:
         return len(self._results)
 
-    def add(self, key: Key, result: Any, **remarks: Any) -> None:
+    def add(self, key: Key, result: Record, **remarks: object) -> None:
         """Write a result to the disk."""
         line = json.dumps({"key": key, "result": result, **remarks}, allow_nan=False)
         self._file.write(line.encode() + b"\n")
@@ -93,12 +93,12 @@ class Store:
         os.fsync(self._file.fileno())
         self._results[_name(key)] = json.loads(line)["result"]
 
-    def matching(self, keys: Iterable[Key]) -> Iterator[tuple[Key, Any]]:
+    def matching(self, keys: Iterable[Key]) -> Iterator[tuple[Key, Record]]:
         """Yield each key that has a result, with the result."""
         return ((key, self[key]) for key in keys if key in self)
 
 
-def make_key(experiment: str, **parts: Any) -> Key:
+def make_key(experiment: str, **parts: object) -> Key:
     """Return the key of a piece of work.
 
     The protocol is raised when the same piece would give another result: older results are then computed again.
