@@ -11,7 +11,7 @@ from support.data import _DIRECTORY
 from gaussguru import thesis
 from gaussguru.datasets import DataNotFoundError
 from gaussguru.datasets.storage import checksum
-from gaussguru.thesis.data import _IONOSPHERE, _LETTERS, _USPS
+from gaussguru.thesis.data import _LETTERS, _USPS
 
 LOADERS = {
     "ionosphere": (thesis.load_ionosphere, (351, 34), [126, 225]),
@@ -182,7 +182,7 @@ def test_what_is_not_found_says_what_to_do(tmp_path, monkeypatch):
 def test_nothing_else_is_taken_for_a_data_set(tmp_path, content):
     path = tmp_path / "ionosphere.npz"
     rng = np.random.default_rng(0)
-    X, y = rng.standard_normal(_IONOSPHERE.shape), rng.integers(0, 2, 351)
+    X, y = rng.standard_normal((351, 34)), rng.integers(0, 2, 351)
     if isinstance(content, bytes):
         path.write_bytes(content)
     elif content == "missing":

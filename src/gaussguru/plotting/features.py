@@ -16,7 +16,7 @@ class _BarsDisplay(style.Display):
 
     def _bars(self, ax: Ax, names: MixedArray, lengths: Array, errors: Array | None, x: str, title: str) -> Self:
         """Draw bars from the top, blue to the right and orange to the left."""
-        ax = self._axes(ax, (style.SIZE[0], 1.1 + 0.24 * len(names)))  # inches: 0.24 for a bar with its space
+        ax = self._axes(ax, (6.4, 1.1 + 0.24 * len(names)))  # inches: 0.24 for a bar with its space
         heights = -np.arange(len(names))
         colors = [style.PALETTE[0] if length >= 0 else style.PALETTE[1] for length in lengths]
         whiskers = {"ecolor": "0.25", "elinewidth": 1.0}

@@ -14,7 +14,6 @@ LINES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (7, 2)), (0, (2, 1)), ":"
 # Lines for comparison: the hinge, a level that was chosen, a boundary.
 REFERENCE: Record = {"color": "0.25", "linestyle": ":", "linewidth": 1.2}
 TITLE, LABEL, SMALL = 10, 9, 8
-SIZE = (6.4, 3.6)
 INSTALL = "plots need matplotlib: pip install 'gaussguru[plot]' (in a checkout: pip install '.[plot]')"
 
 
@@ -24,7 +23,7 @@ class Display:
     ax_: Axes
     figure_: Figure
 
-    def _axes(self, ax: Ax, size: tuple[float, float] = SIZE) -> Axes:
+    def _axes(self, ax: Ax, size: tuple[float, float] = (6.4, 3.6)) -> Axes:
         """Return ``ax``, or the axes of a new figure that makes room for labels and legends, and keep them."""
         if ax is None:
             try:

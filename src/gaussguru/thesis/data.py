@@ -64,7 +64,12 @@ def load_ionosphere(*, data_home: Directory = None, return_X_y: bool = False, as
     Bunch or (X, y)
         As for :func:`load_wine`.
     """
-    return in_form(_load(_IONOSPHERE, data_home), return_X_y, as_frame)
+    stored = StoredData(
+        "ionosphere", "ionosphere", "fc38eced0aed48e38b729c4b2adfee1aa63caa982d00d63756a54507a2d78f0d", (351, 34),
+        _coded(["b", "g"]), unit=1e-5, classes=["bad", "good"],
+        features=tuple(f"a{number:02d}" for number in range(1, 35)), openml=59,
+    )  # fmt: skip
+    return in_form(_load(stored, data_home), return_X_y, as_frame)
 
 
 def load_pima(*, data_home: Directory = None, return_X_y: bool = False, as_frame: bool = False) -> Any:
@@ -204,11 +209,6 @@ def _read_roweis(path: Path) -> Arrays:
     return {"X": np.ascontiguousarray(images).reshape(len(images), 256), "y": digits}
 
 
-_IONOSPHERE = StoredData(
-    "ionosphere", "ionosphere", "fc38eced0aed48e38b729c4b2adfee1aa63caa982d00d63756a54507a2d78f0d", (351, 34),
-    _coded(["b", "g"]), unit=1e-5, classes=["bad", "good"],
-    features=tuple(f"a{number:02d}" for number in range(1, 35)), openml=59,
-)  # fmt: skip
 _DIGITS: Record = {
     "classes": list("0123456789"),
     "features": tuple(f"pixel {row} {column}" for row in range(16) for column in range(16)),

@@ -9,7 +9,7 @@ from gaussguru.thesis.store import Key, Store
 from gaussguru.thesis.toys import make_gaussian_ring
 
 SOLVERS = {"M-GURU": "sgd", "M-GURU-S2": "sgd2"}
-SIGMA, N_CLASSES = 1.0, 3
+N_CLASSES = 3
 # An update is one of one weight vector: a step of M-GURU makes as many as there are classes, one of S2 makes one.
 UPDATES = np.unique(np.geomspace(6, 30_000, 40).astype(int) // N_CLASSES * N_CLASSES)
 
@@ -26,8 +26,8 @@ def cells(quick: bool) -> list[Key]:
 def compute(key: Key, data_home: Directory = None) -> Record:
     """Return ``F / F* - 1`` after so many updates, each on a random sample."""
     X, y = make_gaussian_ring(200, n_classes=N_CLASSES, random_state=key["seed"])
-    best = GuruClassifier(SIGMA).fit(X, y).objective_
-    model = GuruClassifier(SIGMA, solver=SOLVERS[key["method"]], eta0=0.1, random_state=key["seed"])
+    best = GuruClassifier(1.0).fit(X, y).objective_
+    model = GuruClassifier(1.0, solver=SOLVERS[key["method"]], eta0=0.1, random_state=key["seed"])
     rng = np.random.default_rng(key["seed"])
     steps = UPDATES // (N_CLASSES if key["method"] == "M-GURU" else 1)
     excess = []
