@@ -205,26 +205,6 @@ def test_what_stops_early_says_so():
     assert model.n_iter_ == 1
 
 
-@pytest.mark.parametrize(
-    ("params", "error", "match"),
-    [
-        ({"ridge": -1.0}, ValueError, "ridge"),
-        ({"ridge": "1"}, TypeError, "ridge"),
-        ({"tol": 0.0}, ValueError, "tol"),
-        ({"max_iter": 0}, ValueError, "max_iter"),
-    ],
-)
-def test_bad_parameters_leave_the_estimator_unchanged(params, error, match):
-    X, y, _ = problem()
-    model = ProbitWithErrors().fit(X, y)
-    before = dict(vars(model))
-    with pytest.raises(error, match=match):
-        model.set_params(**params).fit(X, 1 - y)
-    assert {name: value for name, value in vars(model).items() if name not in params} == {
-        name: value for name, value in before.items() if name not in params
-    }
-
-
 class Surface:
     """A function of two unknowns with a saddle at 0 and minima of -1/4 at (+-1, 0)."""
 
@@ -250,7 +230,7 @@ def test_a_saddle_is_no_minimum(start):
     assert found.converged
     np.testing.assert_allclose(found.u, [1.0, 0.0], atol=1e-8)
     stopped = minimise(Surface(), np.zeros(2), tol=1e-9, max_iter=1)
-    assert (stopped.status, stopped.gradient_norm) == ("max_iter", 0.0)
+    assert (stopped.converged, stopped.gradient_norm) == (False, 0.0)
 
 
 def test_rounding_ends_the_descent_at_a_tiny_gradient():

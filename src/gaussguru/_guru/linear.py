@@ -261,8 +261,8 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
             return self._or_unchanged(self._partial_fit_source, source, Fields(y, sample_weight, X_err), classes)
         return self._or_unchanged(self._partial_fit, X, y, classes, sample_weight, X_err)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any, start: tuple[Array, Array] | None = None) -> Self:
-        """Fit samples in memory, from coefficients and intercepts on if these are given."""
+    def _fit(self, X: Any, y: Any, sample_weight: Any, X_err: Any) -> Self:
+        """Fit samples in memory."""
         self._check_parameters()
         X, X_err = split_errors(X, X_err)
         X, X_err, population = self._prepared(X, X_err, sample_weight)
@@ -271,8 +271,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         try:
             with self._threads(samples, model, X_err) as mapped:
                 posed = pose(samples, model, mapped, self._errors(samples, X_err, mapped))
-                first = self._start(samples) if start is None else flat(*start)
-                result = self._minimise(posed, samples.classes, first)
+                result = self._minimise(posed, samples.classes, self._start(samples))
         except ArithmeticError as error:
             raise explain_not_finite(samples.X) from error
         self.population_ = population

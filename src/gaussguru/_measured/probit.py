@@ -35,7 +35,7 @@ from gaussguru._guru.streamed import note_features, surveyed
 from gaussguru._rows.rows import Block, BlockMap, Rows, piece_rows, summed
 from gaussguru._rows.threads import block_map
 from gaussguru._rows.validation import Samples, check_samples
-from gaussguru._utils.checks import check_count, check_jobs, check_real, outside
+from gaussguru._utils.checks import outside
 from gaussguru._utils.linalg import EPS, LOST, Array, Intercept, diagonal, norm
 from gaussguru._utils.types import ErrorBars, Labels, MixedArray, Values
 from gaussguru.sources.base import Fields, Source
@@ -147,20 +147,14 @@ class Minimum:
     value : F there
     gradient_norm : length of the gradient, in units of ``problem.weight``
     n_iter : points whose Hessian was used
-    status : "converged" if the gradient is at most ``tol`` and F falls along no direction of negative curvature;
-        "max_iter" if the iterations are used up; "precision" if further descent is below rounding
+    converged : whether the gradient is at most ``tol``, and F falls along no direction of negative curvature
     """
 
     u: Array
     value: float
     gradient_norm: float
     n_iter: int
-    status: str
-
-    @property
-    def converged(self) -> bool:
-        """Whether the status is "converged"."""
-        return self.status == "converged"
+    converged: bool
 
 
 class _Point(NamedTuple):
@@ -181,16 +175,16 @@ def minimise(problem: Probit, start: Array, *, tol: float, max_iter: int) -> Min
     at, n_iter = _Point(start, *problem.at(start)), 0
     while True:
         n_iter += 1
-        here = Minimum(at.u, at.value, norm(at.gradient) / problem.weight, n_iter, "precision")
+        here = Minimum(at.u, at.value, norm(at.gradient) / problem.weight, n_iter, False)
         if not np.isfinite(at.hessian).all():
             return here
         curvatures, axes = np.linalg.eigh(at.hessian)
         is_flat = here.gradient_norm <= tol
         lower = _off_saddle(problem, at, float(curvatures[0]), axes[:, 0]) if is_flat and curvatures[0] < 0 else None
         if is_flat and lower is None:
-            return replace(here, status="converged")
+            return replace(here, converged=True)
         if n_iter >= max_iter:
-            return replace(here, status="max_iter")
+            return here
         if lower is not None:
             at = lower
             continue
@@ -367,7 +361,6 @@ class ProbitWithErrors(LinearScores, Classifier):
 
     def _fit(self, X: Values, y: Labels, sample_weight: object, X_err: ErrorBars, start: Start | None) -> Self:
         """Fit samples in memory."""
-        self._check_parameters()
         X, X_err = split_errors(X, X_err)
         samples = check_samples(X, y, sample_weight, estimator=self)
         assert_all_finite(samples.X, input_name="X")
@@ -379,7 +372,6 @@ class ProbitWithErrors(LinearScores, Classifier):
 
     def _fit_source(self, source: Source, fields: Fields, start: Start | None) -> Self:
         """Fit samples that are read in parts."""
-        self._check_parameters()
         reading = Reading(source, fields, None, self.n_jobs)
         with reading.pool as mapped, reading.session as session:
             streamed = surveyed(reading.opened(mapped, session), mapped, check=check_products)
@@ -390,12 +382,6 @@ class ProbitWithErrors(LinearScores, Classifier):
         note_features(self, streamed.n_features, source.feature_names(fields))
         self.n_passes_ = float(round(sum(rows.passes.values()), 3))
         return self._keep(streamed.classes, ProbitFit(coef, fit.intercept - shift, fit.minima))
-
-    def _check_parameters(self) -> None:
-        check_real("ridge", self.ridge, inclusive=True)
-        check_real("tol", self.tol)
-        check_count("max_iter", self.max_iter)
-        check_jobs("n_jobs", self.n_jobs)
 
     def _of_rows(self, rows: Rows, start: Start | None) -> ProbitFit:
         """Return the regression of rows at the ridge of the classifier."""
