@@ -230,7 +230,7 @@ def test_columns_of_errors_make_a_classifier_of_measurements(run, fails, n_class
     code, _, err = run("fit", "t.csv", "--target", "y", "--drop", "id", "--folds", "3", "--model", "linear", "-o", "m")
     assert code == 0
     talk = "\n".join(err)
-    for words in ("3 of them with errors", "method ", "cross-validated log loss", "least reliable", "error bars"):
+    for words in ("3 of them with errors", "ridge ", "cross-validated log loss", "least reliable", "error bars"):
         assert words in talk
     by_hand = ErrorBarClassifier(model="linear", cv=3, random_state=0).fit(X, y, X_err=E)
     out = succeeds(run("predict", "m", "t.csv", "--keep", "id", "--remeasure", "0.5"))
