@@ -263,14 +263,16 @@ def _measured_again(fits: Fits, split: Split, among: list[Model]) -> Iterator[Re
     models = {model.name: model for model in among}
     n = len(split.labels)
     at_random = np.random.default_rng(0).uniform(size=n)
-    all_orders = {OURS: ("gain", "own uncertainty", "at random"), LINEAR: ("gain",), "forest": ("own uncertainty",)}
+    all_orders = {
+        OURS: ("by gain", "by own uncertainty", "at random"), LINEAR: ("by gain",), "forest": ("by own uncertainty",)
+    }  # fmt: skip
     for name, orders in all_orders.items():
         if name not in models:
             continue
         predict = fits(models[name])
         before, after = predict(*noisy), predict(*good)
         for by in orders:
-            worth = {"own uncertainty": 1 - before.max(axis=1), "at random": at_random}.get(by)
+            worth = {"by own uncertainty": 1 - before.max(axis=1), "at random": at_random}.get(by)
             if worth is None:
                 new = np.minimum(good[1], noisy[1])  # errors of asinh of a flux depend on the measured flux
                 worth = remeasure_gain(predict.estimator, *noisy, new)  # type: ignore[attr-defined]
@@ -279,7 +281,7 @@ def _measured_again(fits: Fits, split: Split, among: list[Model]) -> Iterator[Re
                 p = before.copy()
                 p[chosen] = after[chosen]
                 yield {
-                    "protocol": "measured_again", "condition": f"{percent} %", "model": f"{name}, by {by}",
+                    "protocol": "measured_again", "condition": f"{percent} %", "model": f"{name}, {by}",
                     "kind": models[name].kind, "seconds": fits.seconds[name], **scores(split.labels, p),
                 }  # fmt: skip
 
