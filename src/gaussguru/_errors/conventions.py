@@ -154,8 +154,6 @@ _MAYBE_IDENTIFIER = re.compile(
     r"index|idx|row|record|seq|key|epic|hip|hd|tyc\d?|no|nr|num|number|plate|fiber|mjd|run|rerun|camcol|field|code"
     r"|.*_?name|.*_?identifier|.*_(?:no|nr|num|number|code|key)|name"
 )
-# Results of the vetting of an archive, from which its dispositions are made.
-_VETTING = re.compile(r"koi_(?:pdisposition|score|fpflag_\w+)")
 # Pairs of coordinates on the sky; l and b beside others only.
 _POSITIONS = [
     (re.compile(one), re.compile(other))
@@ -249,13 +247,13 @@ class _Names:
                 return others[0] if len(others) == 1 else None
         return None
 
-    def pair(self, name: str) -> tuple[str, str] | None:
-        """Return two features whose names, with an underscore between them, are this one."""
+    def pair(self, name: str) -> str | None:
+        """Return two features, with a null character between them, whose names make this one with an underscore."""
         words = name.split("_")
         for cut in range(1, len(words)):
             parts = [self.by_plain.get("_".join(half), []) for half in (words[:cut], words[cut:])]
             if all(len(part) == 1 for part in parts):
-                return parts[0][0], parts[1][0]
+                return f"{parts[0][0]}\0{parts[1][0]}"
         return None
 
 
@@ -350,16 +348,21 @@ def column_roles(
         _add_ignored(names, fixed, kind, roles, sources)
     _drop_unused(roles)
     if convention == "auto":
-        taken = roles.not_values | fixed | {*roles.errors, *roles.limits}
-        for column in names.columns:
-            name = names.plain[column]
-            if column in taken or not (_HINT.search(name) or "corr" in name):
-                continue
-            looks = next((look for look, pattern in _LOOKS.items() if pattern.fullmatch(name)), None)
-            looks = looks or ("a flag" if "VizieR" in sources and re.fullmatch(r"[fq]_.+", name) else None)
-            if looks:
-                roles.doubtful.setdefault(column, f"looks like {looks}{_of(column)}")
+        _add_doubtful(names, fixed, roles, sources)
     return roles
+
+
+def _add_doubtful(names: _Names, fixed: set[str], roles: ColumnRoles, sources: set[str]) -> None:
+    """Add columns whose names look like errors, limit flags, correlations or flags of no feature."""
+    taken = roles.not_values | fixed | {*roles.errors, *roles.limits}
+    for column in names.columns:
+        name = names.plain[column]
+        if column in taken or not (_HINT.search(name) or "corr" in name):
+            continue
+        looks = next((look for look, pattern in _LOOKS.items() if pattern.fullmatch(name)), None)
+        looks = looks or ("a flag" if "VizieR" in sources and re.fullmatch(r"[fq]_.+", name) else None)
+        if looks:
+            roles.doubtful.setdefault(column, f"looks like {looks}{_of(column)}")
 
 
 def named_as_errors(columns: Iterable[str]) -> list[str]:
@@ -389,17 +392,15 @@ def _matches(
         if column in fixed or len(column) > LONGEST_NAME:
             continue
         for pattern, rule, source in rules if _HINT.search(name) else given:
-            match = pattern.fullmatch(column)
-            if match is None and source != "VizieR":  # which tells e_x and E_x apart
-                match = pattern.fullmatch(name)
+            # VizieR tells e_x and E_x apart.
+            match = pattern.fullmatch(column) or (pattern.fullmatch(name) if source != "VizieR" else None)
             # A note holds text or integers, and errors are no texts and never negative.
             values = {"note": ("number", "signed"), "maybe": ("signed", "text")}.get(rule.role, ())
             if match is None or kind(column) in values:
                 continue
             other = match.expand(rule.feature)
             if rule.role == "correlation":
-                pair = names.pair(plain(other))
-                feature = None if pair is None else "\0".join(pair)
+                feature = names.pair(plain(other))
             else:
                 feature = names.feature(other, column, spelt=source not in CONVENTIONS)
             if feature is not None:
@@ -457,16 +458,17 @@ def _add_ignored(
     taken = fixed | roles.not_values
     columns = [column for column in names.columns if column not in taken]
     for pair in _POSITIONS:
-        first, second = ([each for each in columns if pattern.fullmatch(names.plain[each])] for pattern in pair)
-        if first and second and (pair is not _POSITIONS[-1] or "position" in roles.ignored.values()):
-            roles.ignored.update(dict.fromkeys([*first, *second], "position"))
-    rules = (rule for source in sources for rule in CONVENTIONS.get(source, ()) if not rule.feature)
-    administrative = re.compile("|".join([_IDENTIFIER.pattern, *(rule.pattern for rule in rules)]))
+        found = [[name for name in columns if pattern.fullmatch(names.plain[name])] for pattern in pair]
+        if all(found) and (pair is not _POSITIONS[-1] or "position" in roles.ignored.values()):
+            roles.ignored.update(dict.fromkeys([*found[0], *found[1]], "position"))
+    rules = [rule.pattern for source in sources for rule in CONVENTIONS.get(source, ()) if not rule.feature]
+    sure = re.compile("|".join([_IDENTIFIER.pattern, *rules]))
     for column in columns:
-        if _VETTING.fullmatch(names.plain[column]):
+        name = names.plain[column]
+        if re.fullmatch(r"koi_(?:pdisposition|score|fpflag_\w+)", name):  # its dispositions follow
             roles.ignored[column] = "result of vetting, which may tell the label"
-        sure, maybe = (pattern.fullmatch(names.plain[column]) for pattern in (administrative, _MAYBE_IDENTIFIER))
-        if column not in roles.errors and (sure or (maybe and kind(column) == "unique")):
+        is_unique = _MAYBE_IDENTIFIER.fullmatch(name) and kind(column) == "unique"
+        if column not in roles.errors and (sure.fullmatch(name) or is_unique):
             roles.ignored.setdefault(column, "identifier")
 
 

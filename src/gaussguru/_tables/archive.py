@@ -19,82 +19,34 @@ from typing import Any, BinaryIO
 import numpy as np
 import scipy.sparse as sp
 import skops.io
-from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import (
-    FunctionTransformer,
-    MaxAbsScaler,
-    MinMaxScaler,
-    QuantileTransformer,
-    RobustScaler,
-    StandardScaler,
-)
 
+from gaussguru._guru.solvers.sgd import SGDState
+from gaussguru._measured.posteriors import View
 from gaussguru._tables.contents import FileLimits, TableError, quoted
-from gaussguru._tables.trees import replaced, with_trees, without_trees
+from gaussguru._tables.model_checks import CONTENTS
+from gaussguru._tables.trees import TREES, Trees, replaced, with_trees, without_trees
+from gaussguru.losses import LOSSES
 
 CARD, SCHEMA = "gaussguru.json", "schema.json"
-# Levels of lists and dicts. Models of the command have at most 33; pipelines inside them add a few.
-DEEPEST = 50
-
-_SCALARS = [np.bool_, np.float32, np.float64, np.int32, np.int64, np.str_]
-_SPARSE = [sp.csr_array, sp.csr_matrix]
-_ESTIMATORS = [
-    FunctionTransformer, LogisticRegression, MaxAbsScaler, MinMaxScaler, Pipeline, QuantileTransformer, RobustScaler,
-    SimpleImputer, StandardScaler,
-]  # fmt: skip
 
 
 def _paths(*types: type) -> list[str]:
     return [f"{kind.__module__}.{kind.__name__}" for kind in types]
 
 
-_OURS = [
-    "gaussguru.errors.Population",
-    "gaussguru._guru.kernel_matrix.Kernel",
-    "gaussguru._populations.mixtures.FactorMixture",
-    "gaussguru._populations.mixtures.Mixture",
-    "gaussguru._guru.ball.AdversarialSVC",
-    "gaussguru._guru.deletions.FeatureDropSVC",
-    "gaussguru._guru.ball.TotalSVC",
-    "gaussguru._measured.class_populations.PopulationClassifier",
-    "gaussguru._measured.error_bar.ErrorBarClassifier",
-    "gaussguru._measured.features.FeatureColumns",
-    "gaussguru._guru.kernel.KernelGuruClassifier",
-    "gaussguru._guru.linear.GuruClassifier",
-    "gaussguru._measured.pool.ExpectedKernel",
-    "gaussguru._measured.pool.FittedMember",
-    "gaussguru._measured.pool.OpinionPool",
-    "gaussguru._measured.probit.ProbitWithErrors",
-    "gaussguru._measured.calibrated.CalibratedWithErrorsCV",
-    "gaussguru.losses.Gaussian",
-    "gaussguru.losses.Logistic",
-    "gaussguru.losses.Moment",
-    "gaussguru.losses.Quadratic",
-    "gaussguru._guru.cross_validation.GuruClassifierCV",
-    "gaussguru.noise.Axis",
-    "gaussguru.noise.Covariance",
-    "gaussguru.noise.Isotropic",
-    "gaussguru.noise.PerFeature",
-    "gaussguru.noise.Shape",
-    "gaussguru._measured.deconvolve.Deconvolve",
-    "gaussguru._measured.affine.AffineMap",
-    "gaussguru.preprocessing.curved.CurvedMap",
-    "gaussguru.preprocessing.with_errors.WithErrors",
-    "gaussguru._guru.solvers.sgd.SGDState",
-    "gaussguru._tables.trees.Trees",
-]
-# Types that may be in a model file, by the loader of skops that makes them.
+# Types that may be in a model file, by the loader of skops that makes them: those that CONTENTS checks (trees are
+# :class:`Trees`), losses, which have no attributes of their own, and the state of a solver, which no prediction reads.
+_SCALARS, _SPARSE = [np.bool_, np.float32, np.float64, np.int32, np.int64, np.str_], [sp.csr_array, sp.csr_matrix]
 _KNOWN = {
     "DTypeNode": ["numpy.dtype"],
     "DictNode": _paths(dict),
     "JsonNode": _paths(str),
     "ListNode": _paths(list),
     "NdArrayNode": _paths(np.ndarray, *_SCALARS),
-    "ObjectNode": [*_OURS, *_paths(*_ESTIMATORS, *_SPARSE)],
+    "ObjectNode": _paths(*({*CONTENTS} - {*TREES}), *map(type, LOSSES.values()), SGDState, Trees, *_SPARSE),
+    "SliceNode": _paths(slice),
     "SparseMatrixNode": _paths(*_SPARSE),
-    "TupleNode": [*_paths(tuple), "gaussguru._measured.posteriors.View"],
+    "TupleNode": _paths(tuple, View),
     "TypeNode": _paths(str, int, float, bool, *_SCALARS),
 }
 TRUSTED = sorted({path for paths in _KNOWN.values() for path in paths})
@@ -200,8 +152,8 @@ class Archive:
         level, depth = [parsed], 0
         while level := [part for node in level for part in _parts(node)]:
             depth += 1
-            if depth > DEEPEST:
-                raise ValueError(f"lists and objects are {depth} levels deep; in a model at most {DEEPEST}")
+            if depth > 50:  # models of the command have at most 33, and pipelines inside them add a few
+                raise ValueError("lists and objects are more than 50 levels deep, in a model fewer")
         return parsed
 
     def load(self) -> Any:

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 FEW = 20
 # Levels of a category, at most.
 MOST_LEVELS = 20
-# Features that are named as leaks of the label.
-MOST_LEAKS = 4
 _NUMBER = re.compile(rf"\s*(?:{NUMBER}|[-+]?\d*,\d+)\s*")
 
 
@@ -92,7 +90,13 @@ class Options:
         cells = [cell.strip() for text in self.na for cell in str(text).split(",")]
         if not all(cells):
             raise TableError(f"--na must be numbers or words with commas between them, as -9999,---; got {self.na!r}")
-        return [_number_or_word(cell) for cell in cells]
+        numbers: list[float | str] = []
+        for cell in cells:
+            try:
+                numbers.append(float(cell))
+            except ValueError:
+                numbers.append(cell)
+        return numbers
 
     @property
     def factor(self) -> float:
@@ -140,20 +144,8 @@ class Plan:
         n, errors = len(self.layout.features), {*self.layout.errors, *self.layout.limits}
         parts = [f"{n} feature{'s' * (n != 1)}, {len(errors)} with errors" if n else "features by their indices"]
         groups: dict[str, list[str]] = {}
-        used = {
-            "value",
-            "category",
-            "target",
-            "weight",
-            "group",
-            "error",
-            "limit",
-            "correlation",
-            "replicate",
-            "DOUBTFUL",
-        }
         for column in self.columns:
-            if column.role.partition(" ")[0] not in used | {"DOUBTFUL"}:
+            if column.role in ("identifier", "position", "flag", "ignored"):
                 groups.setdefault(column.role, []).append(column.name)
         ignored = []
         for role, names in groups.items():
@@ -195,13 +187,6 @@ class Plan:
             f"{self.name}: {n} column{'s' * (n > 1)} must be named: {'; '.join(shown)}. --as value:COL uses a column "
             f"as a value; to go on without: {given + ' ' if given and len(given) < 350 else ''}{settling}"
         )
-
-
-def _number_or_word(cell: str) -> float | str:
-    try:
-        return float(cell)
-    except ValueError:
-        return cell
 
 
 def _short(name: str) -> str:
@@ -495,15 +480,25 @@ class _Planner:
                 reason = f"has {largest:.15g} and no error in all rows; dropped, {quoted(name)} is exact"
                 self.doubtful[place] = reason, [_drop(place)]
                 continue
-            found = self._no_numbers(place) or (self._repeated_negative(place) if is_nonnegative else [])
-            words = [text for text, times in self.broken.get(place, Counter()).items() if times > 1]
-            if any(re.fullmatch(rf"\s*[<>≤≥]=?{_NUMBER.pattern}", text) for text in self.broken.get(place, ())):
-                reason = "has limits such as <0.5 in cells: split the column into one of values and one of marks"
-                self.doubtful[place] = reason, [_drop(name)]
-            elif found or (0 < len(words) <= 3 and not re.search(r"\d|,", "".join(words))):
-                text = ",".join([*(f"{number:.15g}" for number in found), *words])
-                errors = ["--missing-error unmeasured"] * (place != name and self.options.missing_error is None)
-                self.doubtful[place] = f"has {text} where there may be no value", [shlex.quote(f"--na={text}"), *errors]
+            self._doubt_cells(place, name, is_nonnegative)
+
+    def _doubt_cells(self, place: str, name: str, is_nonnegative: bool) -> None:
+        """Refuse cells of a column of a feature that are limits, or may stand for no value."""
+        broken = self.broken.get(place, Counter())
+        if any(re.fullmatch(rf"\s*[<>≤≥]=?{_NUMBER.pattern}", text) for text in broken):
+            reason = "has limits such as <0.5 in cells: split the column into one of values and one of marks"
+            self.doubtful[place] = reason, [_drop(name)]
+            return
+        found = self._no_numbers(place)
+        if is_nonnegative and not found:  # one negative number only, more than once, among errors
+            values = self._complete([place])[:, 0]
+            negative = values[values < 0]
+            found = negative[:1].tolist() if 1 < len(negative) < len(values) and np.ptp(negative) == 0 else []
+        words = [text for text, times in broken.items() if times > 1]
+        if found or (0 < len(words) <= 3 and not re.search(r"\d|,", "".join(words))):
+            text = ",".join([*(f"{number:.15g}" for number in found), *words])
+            errors = ["--missing-error unmeasured"] * (place != name and self.options.missing_error is None)
+            self.doubtful[place] = f"has {text} where there may be no value", [shlex.quote(f"--na={text}"), *errors]
 
     def _identifier(self, name: str) -> str:
         """Return why integers may number or name the rows, or nothing."""
@@ -532,12 +527,6 @@ class _Planner:
             return []
         values = column.drop_null().to_numpy().astype(np.float64)
         return stand_ins(values[~np.isin(values, self.no_numbers)])
-
-    def _repeated_negative(self, name: str) -> list[float]:
-        """Return the negative number that occurs more than once among nonnegative errors, if there is one only."""
-        values = self._complete([name])[:, 0]
-        negative = values[values < 0]
-        return negative[:1].tolist() if 1 < len(negative) < len(values) and np.ptp(negative) == 0 else []
 
     def _may_be_none(self, number: float | None) -> bool:
         if number is None or not math.isfinite(number) or number in self.no_numbers:
@@ -715,20 +704,19 @@ class _Planner:
                   f"deviation {layout.errors[name].factor:.4g}" for name in doubled]  # fmt: skip
         if not layout.errors and not layout.limits and not roles.doubtful and self.options.errors:
             notes.append("NO ERROR COLUMNS FOUND: features are taken as exact, for --classifier guru")
-        leaks = self._leaks(layout)
-        notes += [f"LABEL LEAK? {quoted(name)} alone tells the label of the first {self.n} rows; if it is made from "
-                  f"the label, give {_drop(name)}" for name in leaks[:MOST_LEAKS]]  # fmt: skip
-        if len(leaks) > MOST_LEAKS:
-            notes.append(f"LABEL LEAK? {len(leaks) - MOST_LEAKS} more features alone tell the label")
+        notes += self._leaks(layout)
         if layout.categories:
             notes.append(f"one feature for each level but the first of {_named([*layout.categories])}")
         return notes
 
     def _leaks(self, layout: Layout) -> list[str]:
-        """Return the features that alone tell the label."""
+        """Return notes on features that alone tell the label."""
         labels, known = pc.cast(self.shown[self.target], pa.string()), set(self.columns)
-        names = [name for name in [*layout.values, *layout.categories] if name in known]
-        return [name for name in names if _tells(self.shown[name], labels)]
+        features = [name for name in [*layout.values, *layout.categories] if name in known]
+        leaks = [name for name in features if _tells(self.shown[name], labels)]
+        notes = [f"LABEL LEAK? {quoted(name)} alone tells the label of the first {self.n} rows; if it is made from the "
+                 f"label, give {_drop(name)}" for name in leaks[:4]]  # fmt: skip
+        return notes + [f"LABEL LEAK? {len(leaks) - 4} more features alone tell the label"] * (len(leaks) > 4)
 
     def _rows(self, layout: Layout, ignored: dict[str, str]) -> list[ColumnPlan]:
         """Return the role of every column, in the order of the table."""
@@ -746,10 +734,6 @@ class _Planner:
         ]
 
 
-# Marks of limits, by their coding.
-_UPPER = {"-": "-1: upper, 1: lower", "+": "1: upper, -1: lower", "<": "<: upper, >: lower"}
-
-
 def _used_roles(layout: Layout) -> Iterator[tuple[str, tuple[str, str]]]:
     """Yield the columns of a layout with their roles and reasons."""
     for name in layout.values:
@@ -762,8 +746,9 @@ def _used_roles(layout: Layout) -> Iterator[tuple[str, tuple[str, str]]]:
         role = "replicate" if bar.kind == REPLICATES else "error"
         for side, column in zip(cycle(sides), bar.columns, strict=False):
             yield column, (f"{role} of {feature}", f"{side}{bar.kind[:-1] if side else bar.kind}{scaled}")
+    marks = {"-": "-1: upper, 1: lower", "+": "1: upper, -1: lower", "<": "<: upper, >: lower"}
     for feature, (column, coding) in layout.limits.items():
-        yield column, (f"limit flag of {feature}", _UPPER[coding])
+        yield column, (f"limit flag of {feature}", marks[coding])
     for one, other, column in layout.correlations:
         yield column, (f"correlation of {one} and {other}", "")
 
