@@ -34,7 +34,7 @@ from gaussguru._tables.contents import FileLimits
 from gaussguru._tables.files import writing
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.model import Model, is_plain
-from gaussguru._tables.model_checks import check_estimator
+from gaussguru._tables.model_checks import check_estimator, encoded
 from gaussguru._utils.types import Estimator, Record
 
 __all__ = ["Model", "ModelError", "load_model", "read_model", "save_model"]
@@ -54,8 +54,9 @@ def save_model(model: Any, path: str, *, force: bool = False) -> None:
     Parameters
     ----------
     model : Model or fitted estimator
-        An estimator of this library, or a pipeline of these and of scalers of scikit-learn; its features are named as
-        in the fit, or x0, x1, .... A classifier of a user in the pool of
+        An estimator of this library, or a pipeline of these and of scalers of scikit-learn, also as branches of a
+        ``ColumnTransformer`` beside ``OneHotEncoder`` and ``OrdinalEncoder``; its features are named as in the fit, or
+        x0, x1, .... A classifier of a user in the pool of
         :class:`ErrorBarClassifier` may be one of this library, a ``LogisticRegression``, a
         ``HistGradientBoostingClassifier``, a forest or a ``DecisionTreeClassifier``. Any other is refused by its name.
     path : str
@@ -97,7 +98,8 @@ def _described(estimator: Estimator) -> Record:
     names = [str(name) for name in getattr(estimator, "feature_names_in_", [])]
     names = names or [f"x{j}" for j in range(int(estimator.n_features_in_))]
     has_errors = any(getattr(step, "has_errors_", isinstance(step, Deconvolve)) for step in steps)
-    errors = {name: Bar("sigma", [f"{name}_err"]) for name in names if has_errors}
+    exact = {names[j] for j in _encoded(estimator)}
+    errors = {name: Bar("sigma", [f"{name}_err"]) for name in names if has_errors and name not in exact}
     layout = Layout(names, errors, missing="unmeasured" if has_errors else "error", target="label")
     kinds = [kind for kind, letters in KINDS.items() if classes.dtype.kind in letters]
     return {
@@ -108,7 +110,13 @@ def _described(estimator: Estimator) -> Record:
         "parameters": {name: value for name, value in last.get_params(deep=False).items() if is_plain(value)},
         "scaled": None,  # neither scaling nor spreads of the features are known
         "spread": 1.0,
+        **({"encoded": sorted(exact)} if exact else {}),
     }
+
+
+def _encoded(estimator: Estimator) -> dict[int, Any]:
+    """Return a category of each feature that the first step takes for categories, by number."""
+    return encoded(estimator[0] if isinstance(estimator, Pipeline) else estimator)
 
 
 def _versions() -> dict[str, str]:
@@ -223,10 +231,14 @@ def _try(model: Model) -> None:
     """Raise unless a model can predict a sample of zeros, and one of missing values if its layout allows these."""
     layout = model.layout
     d = len(layout.features)
+    levels = _encoded(model.estimator)
     X: Any = sp.csr_matrix((2, d)) if layout.target is None else pd.DataFrame(np.zeros((2, d)), columns=layout.features)
     X_err = np.zeros((2, d)) if layout.has_errors else None
     if X_err is not None:
         X_err[1] = np.inf if layout.missing == "unmeasured" else 1.0
+        X_err[:, [*levels]] = 0.0
+    for j, level in levels.items():
+        X.isetitem(j, [level, level])
     if layout.missing == "mean":
         X.iloc[1] = np.nan
     if model.card["classes"]:

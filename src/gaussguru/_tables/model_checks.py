@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn import preprocessing
 from sklearn.base import BaseEstimator
+from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
@@ -50,7 +51,10 @@ SCALERS = (
     preprocessing.MaxAbsScaler,
     preprocessing.QuantileTransformer,
 )
-TRANSFORMERS = (*SCALERS, SimpleImputer, preprocessing.FunctionTransformer, WithErrors, Deconvolve)
+TRANSFORMERS = (
+    *SCALERS, SimpleImputer, preprocessing.FunctionTransformer, ColumnTransformer, WithErrors, Deconvolve
+)  # fmt: skip
+ENCODERS = (preprocessing.OneHotEncoder, preprocessing.OrdinalEncoder)
 # Classifiers that may be inside others.
 INNER = (
     GuruClassifier, GuruClassifierCV, ProbitWithErrors, KernelGuruClassifier, LogisticRegression,
@@ -298,6 +302,8 @@ def _steps(at: At, value: Value) -> None:
         at._replace(path=f"{at.path}[{number}]").check(step, (Pipeline, ExpectedKernel, *TRANSFORMERS))
         added = step.indicators_.tolist() if isinstance(step, Deconvolve) and step.missing_indicator else []
         names = [*at.features, *(f"{at.features[j]}_missing" for j in added)]
+        if isinstance(inner := vars(step).get("transformer_", step), ColumnTransformer):
+            names = [f"column {j}" for j in range(_n_outputs(inner, len(names)))]
         if isinstance(step, ExpectedKernel):  # kernel values in place of the variances
             m, q = step.landmarks_.shape
             names = [*(f"landmark {j}" for j in range(m)), *names[:q], *names[2 * q :]]
@@ -306,8 +312,137 @@ def _steps(at: At, value: Value) -> None:
     at._replace(path=f"{at.path}[{len(before)}]").check(last, (Pipeline, *types))
 
 
-def _transformer(at: At, value: Value) -> None:
-    at._replace(classes=None).check(value, (Pipeline, preprocessing.FunctionTransformer, *SCALERS))
+def _with_errors(thing: Value) -> dict[str, Rule]:
+    """Return the rules of WithErrors, whose population and map are those of the columns without categories."""
+
+    def transformer(at: At, value: Value) -> None:
+        at._replace(classes=None).check(
+            value, (Pipeline, preprocessing.FunctionTransformer, ColumnTransformer, *SCALERS)
+        )
+
+    def exact(at: At, value: Value) -> None:
+        indices("e", below="d", rising=True)(at, value)
+        if not set(encoded(vars(thing)["transformer_"])) <= {*value.tolist()}:
+            at.fail("lacks columns of encoders")
+
+    def of_measured(rule: Rule) -> Rule:
+        def check(at: At, value: Value) -> None:
+            columns = np.delete(np.array(at.features, dtype=object), vars(thing)["_exact"])
+            rule(at._replace(features=columns.tolist()), value)
+
+        return check
+
+    # Rules are checked in this order.
+    return {
+        **_INPUT, "transformer_": transformer, "_exact": exact, "population_": of_measured(_POPULATION),
+        "_map": of_measured(_map),
+    }  # fmt: skip
+
+
+def encoded(transformer: Value) -> dict[int, Value]:
+    """Return a category of each column that a checked transformer takes for categories, by number; "" if it is none."""
+    if isinstance(transformer, WithErrors):
+        return dict.fromkeys(transformer._exact.tolist(), "") | encoded(transformer.transformer_)
+    if not isinstance(transformer, ColumnTransformer):
+        return {}
+    branches = [(step, transformer._transformer_to_input_indices[name]) for name, step, _ in transformer.transformers_]
+    return {
+        j: levels[0] for step, places in branches if isinstance(step, ENCODERS)
+        for j, levels in zip(places, step.categories_, strict=True)
+    }  # fmt: skip
+
+
+def _n_outputs(step: Value, n: int) -> int:
+    """Return the number of outputs of a checked transformer of n features."""
+    if isinstance(step, ColumnTransformer):
+        return int(max(part.stop for part in step.output_indices_.values()))
+    if isinstance(step, Pipeline):
+        return _n_outputs(step.steps[-1][1], n)
+    return sum(step._n_features_outs) if isinstance(step, preprocessing.OneHotEncoder) else n
+
+
+def _column_transformer(thing: Value) -> dict[str, Rule]:
+    """Return the rules of a ColumnTransformer; its branches agree with its parameters, its inputs and its outputs."""
+    types = (Pipeline, preprocessing.FunctionTransformer, SimpleImputer, *SCALERS, *ENCODERS)
+
+    def branches(at: At, value: Value) -> None:
+        places, outputs, last = dict[str, list[int]](), dict[str, slice](), 0
+        for inside, branch in at.each(value, "is no list of branches"):
+            if type(branch) is not tuple or len(branch) != 3 or type(branch[0]) is not str or branch[0] in places:
+                inside.fail("is no branch of a name of its own")
+            name, step, columns = branch
+            places[name] = _places(inside, columns)
+            n = 0
+            if type(step) is not str or step != "drop":
+                names = [at.features[j] for j in places[name]]
+                inside._replace(features=names, classes=None).check(step, types)
+                n = _n_outputs(step, len(names))
+            outputs[name] = slice(last, last + n) if n else slice(0, 0)
+            last += n
+        known = vars(thing).get("_transformer_to_input_indices")
+        if known not in (places, {"remainder": []} | places):
+            at.fail("has other columns than those of its branches")
+        if vars(thing).get("output_indices_") != {"remainder": slice(0, 0)} | outputs:
+            at.fail("has other outputs than those of its branches")
+
+    def parameters(at: At, value: Value) -> None:
+        fitted = vars(thing)["transformers_"]
+        for (inside, branch), (name, step, columns) in zip(
+            at.each(value, "is no list of branches"), fitted, strict=False
+        ):
+            if type(branch) is not tuple or len(branch) != 3 or branch[::2] != (name, columns):
+                inside.fail("is another branch than that of the fit")
+            if branch[1] not in ("passthrough", "drop") or type(branch[1]) is not str:
+                inside.check_type(branch[1], (type(step),))
+                pattern(*types)(inside, branch[1])
+
+    return {
+        **_INPUT, "transformers_": branches, "transformers": parameters, "transformer_weights": one_of(None),
+        "sparse_output_": one_of(True, False), "n_jobs": whole(-MOST_JOBS, MOST_JOBS, optional=True),
+    }  # fmt: skip
+
+
+def _places(at: At, columns: Value) -> list[int]:
+    """Return the numbers of the columns of a branch, which are a list of names or of numbers."""
+    known: dict[Any, int] = {name: j for j, name in enumerate(at.features)}
+    if type(columns) is list and {*map(type, columns)} == {int}:
+        known = {j: j for j in known.values()}
+    if (
+        type(columns) is not list
+        or not columns
+        or not all(type(name) in (str, int) and name in known for name in columns)
+    ):
+        at.fail("has other columns than a list of names, or of numbers, of its features")
+    return [known[name] for name in columns]
+
+
+def _categories(at: At, value: Value) -> None:
+    """Check the categories of every feature of an encoder: texts, or rising numbers."""
+    for place, levels in at.each(value, "is no list with the categories of each feature", len(at.features)):
+        if type(levels) is not np.ndarray or levels.ndim != 1 or not len(levels):
+            place.fail("is no array of categories")
+        are_texts = {*map(type, levels.tolist())} == {str} and len({*levels.tolist()}) == len(levels)
+        if not are_texts and (levels.dtype.kind not in "if" or not (np.diff(levels) > 0).all()):
+            place.fail("holds categories that are neither different texts nor rising numbers")
+
+
+def _one_hot(thing: Value) -> dict[str, Rule]:
+    """Return the rules of a OneHotEncoder."""
+
+    def dropped(at: At, value: Value) -> None:
+        sizes = [len(levels) for levels in vars(thing)["categories_"]]
+        given = [None] * len(sizes) if value is None else value.tolist() if type(value) is np.ndarray else []
+        if len(given) != len(sizes) or not all(
+            k is None or (type(k) is int and 0 <= k < n) for k, n in zip(given, sizes, strict=True)
+        ):
+            at.fail("drops categories that are not there")
+        if vars(thing).get("_n_features_outs") != [n - (k is not None) for k, n in zip(given, sizes, strict=True)]:
+            at.fail("has another number of outputs")
+
+    return {
+        **_ENCODER, "handle_unknown": one_of("error", "ignore", "infrequent_if_exist", "warn"),
+        "sparse_output": one_of(True, False), "_drop_idx_after_grouping": dropped,
+    }  # fmt: skip
 
 
 def _map(at: At, value: Value) -> None:
@@ -317,11 +452,11 @@ def _map(at: At, value: Value) -> None:
 
 
 def _monomial(at: At, value: Value) -> None:
-    """Check the map that scales feature by feature."""
-    d = len(at.features)
-    if type(value) is not tuple or len(value) != 2 or not np.array_equal(value[0], np.arange(d)):
+    """Check the map that scales feature by feature: the feature and the factor of each output."""
+    if type(value) is not tuple or len(value) != 2:
         at.fail("holds no order of features")
-    numbers("d")(at, value[1])
+    indices("o", below="d")(at, value[0])
+    numbers("o")(at, value[1])
 
 
 def _beta(at: At, value: Value) -> None:
@@ -503,6 +638,9 @@ _GURU: dict[str, Rule] = {
 _FACTOR = real(0.0, 1e70)  # its square times a variance does not overflow
 _CALIBRATION: dict[str, Rule] = {"alpha_": _FACTOR, "beta_": _beta, "kappa_": _FACTOR}
 _SIGMA: dict[str, Rule] = {"sigma": real(0.0)}
+_ENCODER: dict[str, Rule] = {
+    **_INPUT, "categories_": _categories, "_infrequent_enabled": one_of(False), "dtype": one_of(np.float64)
+}  # fmt: skip
 _SCALE = numbers("d", above=0.0)
 _SCALING: dict[str, Rule] = {**_INPUT, "scale_": numbers("d", above=0.0, optional=True)}
 _MIXTURE: dict[str, Rule] = {"weights": shares("k"), "means": numbers("kd"), "covariances": _covariances}
@@ -520,13 +658,19 @@ CONTENTS: Mapping[type, dict[str, Rule] | Callable[[Value], dict[str, Rule]]] = 
     },
     SimpleImputer: {**_INPUT, "statistics_": numbers("d")},
     preprocessing.FunctionTransformer: {"func": one_of(None), "inverse_func": one_of(None)},
-    WithErrors: {**_INPUT, "transformer_": _transformer, "population_": _POPULATION, "_map": _map},
+    ColumnTransformer: _column_transformer,
+    preprocessing.OneHotEncoder: _one_hot,
+    preprocessing.OrdinalEncoder: {
+        **_ENCODER, "_missing_indices": one_of({}), "handle_unknown": one_of("error", "use_encoded_value"),
+        "unknown_value": lambda at, value: None if value is None else real(nan=True)(at, value),
+    },
+    WithErrors: _with_errors,
     AffineMap: {
-        "centre": numbers("d"), "offset": numbers("d"), "matrix": numbers("dd", sparse=True), "monomial": _monomial,
+        "centre": numbers("d"), "offset": numbers("o"), "matrix": numbers("do", sparse=True), "monomial": _monomial,
     },
     CurvedMap: {
-        **{name: numbers("d") for name in ("low", "high", "below", "above", "signs")},
-        **{name: indices("d", low=-1, below="d") for name in ("features", "outputs")},  # -1: never varied
+        **{name: numbers("o") for name in ("low", "high", "below", "above", "signs")},
+        "features": indices("d", low=-1, below="d"), "outputs": indices("o", low=-1, below="d"),  # -1: never varied
     },
     Population: {"means": numbers("d"), "spreads": numbers("d"), "covariance": numbers("dd", optional=True)},
     Deconvolve: {

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import typer
 
-from gaussguru._tables.contents import FileLimits, TableError
+from gaussguru._tables.contents import FileLimits, TableError, quoted
 from gaussguru._tables.files import write_tables, writing, written_format
 from gaussguru._utils.types import MixedArray, Record
 from gaussguru.cli import console, options
@@ -35,7 +35,13 @@ def _load(model: str, file: str | None, limits: FileLimits) -> "Model":
             raise TableError(f"{path} cannot be read: {os.strerror(errno.ENOENT)}")
     from gaussguru.models import read_model
 
-    return read_model(model, limits=limits)
+    found = read_model(model, limits=limits)
+    if file is not None and (texts := found.card.get("encoded")):
+        raise TableError(
+            f"{model} was saved in Python and encodes {', '.join(map(quoted, texts[:5]))} itself: predict there, by "
+            "gaussguru.models.load_model"
+        )
+    return found
 
 
 ON_TRAINING_ROWS = "The model was fitted to this file: its scores promise too much for other rows."

@@ -131,8 +131,9 @@ class WithErrors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
             X, X_err = self._as_table(X, reset=True), _without_limits(X_err)
             same = FunctionTransformer(accept_sparse=True, feature_names_out="one-to-one")
             inner = same if self.transformer is None else clone(self.transformer)
-            if len(exact := exact_columns(inner, X)):
-                self._fit_branches(inner, X, y, X_err, exact)
+            self._exact = exact_columns(inner, X)
+            if len(self._exact):
+                self._fit_branches(inner, X, y, X_err, self._exact)
                 return self
             self._check_finite(X, X_err)
             self.population_ = None if sp.issparse(X) else population_of(X, X_err)
