@@ -1,7 +1,6 @@
 """Standard deviations and covariances as arrays: their checks, and roots of covariances."""
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +9,7 @@ from gaussguru._native import _binding
 from gaussguru._utils.blocks import rows_at_once
 from gaussguru._utils.frames import as_numbers
 from gaussguru._utils.linalg import Array
+from gaussguru._utils.types import BlockMap, ErrorBars, Values
 
 # Largest asymmetry and negative eigenvalue of a covariance, relative to its largest entry.
 ROUNDING = 1e-8
@@ -20,12 +20,12 @@ DEFINITE = 1e-3
 Gaps = NDArray[np.bool_] | None
 
 
-def block_firsts(values: Any) -> range:
+def block_firsts(values: Values) -> range:
     """Return the first rows of blocks that fit in cache."""
     return range(0, len(values), rows_at_once(float(np.prod(values.shape[1:])), cached=True))
 
 
-def finite_least(values: Array, map: Any = map) -> float | None:
+def finite_least(values: Array, map: BlockMap = map) -> float | None:
     """Return the minimum of values, or None if any is not finite; one pass, blocks of rows are mapped."""
     firsts = block_firsts(values)
 
@@ -47,7 +47,7 @@ def check_given(values: Array, name: str) -> None:
         )
 
 
-def error_numbers(given: Any, name: str) -> Array:
+def error_numbers(given: ErrorBars, name: str) -> Array:
     """Return error bars as float64, infinite where masked: a value with a masked error counts as missing."""
     if getattr(getattr(given, "dtype", None), "kind", "f") == "b":
         raise ValueError(f"{name} must hold standard deviations; got booleans: values not measured are NaN in X")
@@ -106,7 +106,7 @@ def semidefinite_roots(covariances: Array) -> Array:
     return np.asarray(units[..., np.newaxis] * (scaled @ np.swapaxes(scaled, -1, -2)))
 
 
-def roots_of(covariances: Array, map: Any = map) -> tuple[Array, bool]:
+def roots_of(covariances: Array, map: BlockMap = map) -> tuple[Array, bool]:
     """Return R with ``R' R`` the covariances, and whether all are far from singular; blocks of rows are mapped.
 
     R are Cholesky factors or, in blocks with singular covariances, transposed :func:`semidefinite_roots`.

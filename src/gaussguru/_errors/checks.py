@@ -1,7 +1,6 @@
 """Make :class:`Errors`, the forms that problems compute with, of parsed error bars."""
 
 import math
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,12 +11,13 @@ from gaussguru._errors.forms import Errors
 from gaussguru._errors.given import Limits, LowRank
 from gaussguru._errors.independent import Diagonal, PerSample
 from gaussguru._errors.missing import has_unmeasured
+from gaussguru._utils.types import BlockMap, ErrorBars, Values
 
 # Largest error: sums of squares of larger ones would overflow.
 LARGEST = 1e150
 
 
-def check_errors(X_err: Any, X: Any, map: Any = map) -> Errors:
+def check_errors(X_err: ErrorBars, X: Values, map: BlockMap = map) -> Errors:
     """Return the error bars of X as problems compute with them, from parsed ones; ``map`` maps blocks of rows.
 
     Infinite errors must have been replaced before (:class:`Population`).
@@ -27,7 +27,7 @@ def check_errors(X_err: Any, X: Any, map: Any = map) -> Errors:
     return _errors_of(X_err, X, map)
 
 
-def check_products(X_err: Any, X: Any) -> Errors:
+def check_products(X_err: ErrorBars, X: Values) -> Errors:
     """Return error bars for variances and products alone: :func:`check_errors` without computing roots."""
     if not _are_covariances(X_err):
         return check_errors(X_err, X)
@@ -35,7 +35,7 @@ def check_products(X_err: Any, X: Any) -> Errors:
     return Covariances(X_err)
 
 
-def check_causes(X_err: Any, X: Any) -> Errors:
+def check_causes(X_err: ErrorBars, X: Values) -> Errors:
     """Return error bars for which :meth:`Errors.moved` of a sample does not depend on other samples.
 
     All roots are :func:`semidefinite_roots`; :func:`check_errors` uses Cholesky factors in some blocks of samples.
@@ -45,11 +45,11 @@ def check_causes(X_err: Any, X: Any) -> Errors:
     return _errors_of(X_err, X)
 
 
-def _are_covariances(X_err: Any) -> bool:
+def _are_covariances(X_err: ErrorBars) -> bool:
     return not isinstance(X_err, LowRank | Limits) and X_err.ndim == 3 and not has_unmeasured(X_err)
 
 
-def _check_squares(X_err: Any) -> None:
+def _check_squares(X_err: ErrorBars) -> None:
     """Raise if the square of a finite error is no number."""
     for part in X_err.arrays if isinstance(X_err, LowRank) else (X_err,):
         values = part.data if sp.issparse(part) else part
@@ -62,7 +62,7 @@ def _check_squares(X_err: Any) -> None:
             )
 
 
-def _errors_of(X_err: Any, X: Any, map: Any = map) -> Errors:
+def _errors_of(X_err: ErrorBars, X: Values, map: BlockMap = map) -> Errors:
     """Return finite error bars as problems compute with them."""
     if has_unmeasured(X_err):
         raise ValueError("X_err has infinity where only finite numbers are allowed")

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from gaussguru._errors.arrays import deviations, error_numbers
 from gaussguru._utils.frames import (
@@ -19,6 +19,7 @@ from gaussguru._utils.frames import (
     with_numbers,
 )
 from gaussguru._utils.linalg import Array
+from gaussguru._utils.types import ErrorBars, Values
 
 
 class RowsOfArrays:
@@ -39,7 +40,7 @@ class RowsOfArrays:
     def __len__(self) -> int:
         return len(getattr(self, self._main))
 
-    def __getitem__(self, index: Any) -> Self:
+    def __getitem__(self, index: object) -> Self:
         return type(self)(*(None if part is None else take_rows(part, index) for part in self.arrays))
 
 
@@ -100,7 +101,7 @@ class Asymmetric(RowsOfArrays):
     lower: Any
     upper: Any
 
-    def symmetric(self, X: Any) -> tuple[Any, Any]:
+    def symmetric(self, X: Values) -> tuple[Values, ErrorBars]:
         """Return values and standard deviations with the same means and variances.
 
         Parameters
@@ -160,7 +161,7 @@ class Limits(RowsOfArrays):
 
     _main: ClassVar[str] = "limits"
 
-    err: Any
+    err: ErrorBars
     limits: Any
 
     @property
@@ -175,7 +176,7 @@ class Limits(RowsOfArrays):
         return given.astype(np.int8)
 
 
-def with_more(X_err: Any, shape: tuple[int, int], n_more: int, error: float) -> Any:
+def with_more(X_err: ErrorBars, shape: tuple[int, int], n_more: int, error: float) -> ErrorBars:
     """Return parsed error bars of X (of ``shape``) with ``n_more`` further features, all with the same ``error``."""
     more = (0, n_more)
     if isinstance(X_err, LowRank):
@@ -234,7 +235,7 @@ class Components:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, index: Any) -> "Components":
+    def __getitem__(self, index: object) -> "Components":
         exact = None if self.exact is None else take_rows(self.exact, index)
         return Components(take_rows(self.rows, index), self.population, exact)
 
@@ -248,7 +249,7 @@ class Components:
         """``q``, of shape (n_samples, n_components): the probability that a sample is of each component."""
         return self.population.shares(self.rows)
 
-    def scores(self, coef: Any, intercept: Any = 0.0) -> tuple[Array, Array]:
+    def scores(self, coef: ArrayLike, intercept: ArrayLike = 0.0) -> tuple[Array, Array]:
         """Return means and covariances of linear scores in each component.
 
         Parameters
@@ -283,7 +284,7 @@ class AffineComponents:
     def __len__(self) -> int:
         return len(self.inner)
 
-    def __getitem__(self, index: Any) -> "AffineComponents":
+    def __getitem__(self, index: object) -> "AffineComponents":
         return AffineComponents(self.inner[index], self.matrix, self.offset)
 
     @property
@@ -296,8 +297,8 @@ class AffineComponents:
         """The probabilities of the components."""
         return np.asarray(self.inner.weights)
 
-    def scores(self, coef: Any, intercept: Any = 0.0) -> tuple[Array, Array]:
+    def scores(self, coef: ArrayLike, intercept: ArrayLike = 0.0) -> tuple[Array, Array]:
         """Return means and covariances of linear scores, component by component."""
         W = np.atleast_2d(np.asarray(coef, dtype=np.float64))
-        scores: tuple[Array, Array] = self.inner.scores(W @ self.matrix.T, W @ self.offset + intercept)
+        scores: tuple[Array, Array] = self.inner.scores(W @ self.matrix.T, W @ self.offset + np.asarray(intercept))
         return scores

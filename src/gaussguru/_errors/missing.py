@@ -1,7 +1,6 @@
 """Missing values: where they are, and how they are filled in."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,6 +16,7 @@ from gaussguru._utils.blocks import MOST_STORED, row_blocks
 from gaussguru._utils.frames import as_numbers, like
 from gaussguru._utils.linalg import EPS, Array, Index
 from gaussguru._utils.moments import FeatureMoments
+from gaussguru._utils.types import ErrorBars, Values
 
 # Rows in a block of deviations, which stays in cache.
 PIECE = 4096
@@ -24,7 +24,7 @@ PIECE = 4096
 LEAST = 1e-6
 
 
-def has_unmeasured(X_err: Any) -> bool:
+def has_unmeasured(X_err: ErrorBars) -> bool:
     """Return whether parsed error bars have infinite entries; raise for limits, which need a population."""
     if X_err is None or sp.issparse(X_err):
         return False
@@ -38,7 +38,7 @@ def has_unmeasured(X_err: Any) -> bool:
     return finite_least(X_err) is None
 
 
-def standard_deviations(X_err: Any, shape: tuple[int, int]) -> Array:
+def standard_deviations(X_err: ErrorBars, shape: tuple[int, int]) -> Array:
     """Return the standard deviations (n, d) of parsed error bars; for limits, the errors of the limits."""
     if X_err is None:
         return np.zeros(shape)
@@ -54,12 +54,12 @@ def standard_deviations(X_err: Any, shape: tuple[int, int]) -> Array:
     return np.broadcast_to(errors if errors.ndim == 2 else errors[:, np.newaxis], shape)
 
 
-def unmeasured(X_err: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
+def unmeasured(X_err: ErrorBars, shape: tuple[int, int]) -> NDArray[np.bool_]:
     """Return the mask of values with an infinite error, from parsed error bars."""
     return np.isinf(X_err.std if isinstance(X_err, LowRank) else standard_deviations(X_err, shape))
 
 
-def not_measured(X_err: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
+def not_measured(X_err: ErrorBars, shape: tuple[int, int]) -> NDArray[np.bool_]:
     """Return the mask of values that have an infinite error or are limits, from parsed error bars."""
     missing = unmeasured(X_err, shape)
     return missing | (X_err.limits != 0) if isinstance(X_err, Limits) else missing
@@ -91,7 +91,7 @@ class Population:
 
     @classmethod
     def of(
-        cls, X: Any, X_err: Any = None, sample_weight: Array | None = None, *, gaps: bool | None = None
+        cls, X: Values, X_err: ErrorBars = None, sample_weight: Array | None = None, *, gaps: bool | None = None
     ) -> "Population":
         """Return means and spreads of samples with error bars, which are infinite for missing values.
 
@@ -129,7 +129,7 @@ class Population:
             total = np.asarray(len(values) if weight is None else weight.sum(), dtype=np.float64)
             return cls(*FeatureMoments(about, total, *sums).means_and_spreads())
 
-    def fill(self, X: Any, X_err: Any, *, correlated: bool = True) -> tuple[Any, Any]:
+    def fill(self, X: Values, X_err: ErrorBars, *, correlated: bool = True) -> tuple[Values, ErrorBars]:
         """Return X and X_err with missing values replaced by their mean and covariance given the measured values.
 
         With the covariances ``T`` of the population and ``S`` of the errors, the features ``o`` that were measured
@@ -172,7 +172,7 @@ class Population:
         noise.std[gaps] = 0.0
         return like(X, values), LowRank(np.concatenate([factors, noise.factors], axis=2), noise.std)
 
-    def fill_means(self, X: Any, X_err: Any) -> tuple[Any, Any]:
+    def fill_means(self, X: Values, X_err: ErrorBars) -> tuple[Values, ErrorBars]:
         """Return X and X_err with missing values replaced by the mean and spread of their feature."""
         missing, noise = unmeasured(X_err, X.shape), _Noise.of(X_err, X.shape)
         noise.widen(slice(None), np.where(missing, self.spreads, 0.0))
@@ -198,7 +198,7 @@ class _Noise:
     factors: Array
 
     @classmethod
-    def of(cls, X_err: Any, shape: tuple[int, int]) -> "_Noise":
+    def of(cls, X_err: ErrorBars, shape: tuple[int, int]) -> "_Noise":
         """Return a copy of parsed error bars."""
         errors = finite(X_err)
         if isinstance(errors, LowRank):
@@ -224,7 +224,7 @@ class _Noise:
             self.std[rows] += deviations
 
     @property
-    def result(self) -> Any:
+    def result(self) -> ErrorBars:
         """Error bars in their original form."""
         if self.covariances is not None:
             return self.covariances
@@ -246,7 +246,7 @@ def positive(covariance: Array, units: Array) -> Array:
     return np.asarray((axes * np.maximum(values, LEAST)) @ axes.T * np.multiply.outer(units, units))
 
 
-def mean_spread(X: Any) -> float:
+def mean_spread(X: Values) -> float:
     """Return the root of the mean variance of the features, or 1 if all are constant."""
     if sp.issparse(X):
         variances = mean_variance_axis(sp.csr_matrix(X, dtype=np.float64), axis=0)[1]

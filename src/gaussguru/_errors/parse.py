@@ -15,7 +15,6 @@ positive semidefinite. Rows are taken, errors scaled and missing values filled i
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -35,9 +34,10 @@ from gaussguru._utils.frames import (
     with_numbers,
 )
 from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.types import ErrorBars, Values
 
 
-def parsed(X: Any, X_err: Any, name: str) -> tuple[Any, Any]:
+def parsed(X: Values, X_err: ErrorBars, name: str) -> tuple[Values, ErrorBars]:
     """Return X, and X_err in one of the forms above, checked against X and called ``name`` in messages.
 
     X may hold numbers with uncertainties; these replace X_err. Tables must agree in their columns and rows, by name.
@@ -68,7 +68,7 @@ def parsed(X: Any, X_err: Any, name: str) -> tuple[Any, Any]:
     return X, _array(X_err, shape, gaps, name)
 
 
-def _tables(X_err: Any, name: str) -> Iterator[tuple[str, Any]]:
+def _tables(X_err: ErrorBars, name: str) -> Iterator[tuple[str, ErrorBars]]:
     """Yield the arrays and tables in error bars, each with a name for messages."""
     if isinstance(X_err, Asymmetric):
         yield from (("lower errors", X_err.lower), ("upper errors", X_err.upper))
@@ -80,7 +80,7 @@ def _tables(X_err: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield name, X_err
 
 
-def _with_text(X: Any, X_err: Any) -> Any:
+def _with_text(X: Values, X_err: ErrorBars) -> ErrorBars:
     """Return X_err with errors of 0 for columns of text, which a DataFrame of errors may omit or leave empty."""
     if isinstance(X_err, Asymmetric):
         return Asymmetric(_with_text(X, X_err.lower), _with_text(X, X_err.upper))
@@ -106,7 +106,7 @@ def _with_text(X: Any, X_err: Any) -> Any:
 # --- forms ----------------------------------------------------------------------------------------------------
 
 
-def _array(given: Any, shape: tuple[int, int], gaps: Gaps, name: str) -> Any:
+def _array(given: ErrorBars, shape: tuple[int, int], gaps: Gaps, name: str) -> ErrorBars:
     """Return checked standard deviations, dense or sparse, or covariances."""
     n, d = shape
     expected = (
@@ -132,7 +132,7 @@ def _array(given: Any, shape: tuple[int, int], gaps: Gaps, name: str) -> Any:
     return marked(deviations(errors, name, gaps), gaps)
 
 
-def marked(errors: Any, gaps: Gaps) -> Any:
+def marked(errors: ErrorBars, gaps: Gaps) -> ErrorBars:
     """Return parsed error bars with further missing values, the mask ``gaps``."""
     if gaps is None:
         return errors
@@ -149,7 +149,7 @@ def marked(errors: Any, gaps: Gaps) -> Any:
     return errors
 
 
-def scaled(errors: Any, factor: Any) -> Any:
+def scaled(errors: ErrorBars, factor: ErrorBars) -> ErrorBars:
     """Return parsed error bars times a factor, or times a factor for each feature, (d,); 0 times infinity is 0."""
     size = np.abs(factor)
     if isinstance(errors, Limits):
@@ -167,7 +167,7 @@ def scaled(errors: Any, factor: Any) -> Any:
     return np.multiply(errors, size, out=np.zeros(np.broadcast_shapes(errors.shape, np.shape(size))), where=size != 0)
 
 
-def finite(errors: Any) -> Any:
+def finite(errors: ErrorBars) -> ErrorBars:
     """Return parsed error bars with 0 for missing values; for limits, the errors of the limits."""
     if isinstance(errors, Limits):
         errors = errors.err
@@ -176,7 +176,7 @@ def finite(errors: Any) -> Any:
     return errors if sp.issparse(errors) else np.where(np.isinf(errors), 0.0, errors)
 
 
-def stacked_errors(parts: Sequence[Any]) -> Any:
+def stacked_errors(parts: Sequence[ErrorBars]) -> ErrorBars:
     """Return parsed error bars of several arrays as one, or None without any.
 
     Missing values make error bars dense, one for each value: those of some arrays may have such a form, of others not.
@@ -198,7 +198,7 @@ def stacked_errors(parts: Sequence[Any]) -> Any:
     return np.concatenate(dense)
 
 
-def columns_of_errors(errors: Any, columns: Index) -> Any:
+def columns_of_errors(errors: ErrorBars, columns: Index) -> ErrorBars:
     """Return parsed error bars of some features."""
     if isinstance(errors, RowsOfArrays):
         return type(errors)(*(array[:, columns] for array in errors.arrays))
@@ -207,7 +207,7 @@ def columns_of_errors(errors: Any, columns: Index) -> Any:
     return errors[:, columns] if errors.ndim == 2 else errors[:, columns][:, :, columns]
 
 
-def put_errors(errors: Any, columns: Index, new: Any, shape: tuple[int, int]) -> Any:
+def put_errors(errors: ErrorBars, columns: Index, new: ErrorBars, shape: tuple[int, int]) -> ErrorBars:
     """Return parsed error bars in the same form, with those of some features replaced by independent ones."""
     if isinstance(errors, Limits):
         return Limits(
@@ -233,7 +233,7 @@ def put_errors(errors: Any, columns: Index, new: Any, shape: tuple[int, int]) ->
     return result
 
 
-def _covariances(errors: Array, gaps: Gaps, name: str) -> Any:
+def _covariances(errors: Array, gaps: Gaps, name: str) -> ErrorBars:
     """Return checked covariances; missing values are independent of the others."""
     infinite = np.isposinf(np.einsum("ijj->ij", errors))
     missing = gaps | infinite if gaps is not None else infinite if infinite.any() else None
@@ -245,7 +245,7 @@ def _covariances(errors: Array, gaps: Gaps, name: str) -> Any:
     return marked(known, missing)
 
 
-def _low_rank(given: LowRank, shape: tuple[int, int], gaps: Gaps, name: str) -> Any:
+def _low_rank(given: LowRank, shape: tuple[int, int], gaps: Gaps, name: str) -> ErrorBars:
     """Return checked factors and standard deviations."""
     n, d = shape
     factors = error_numbers(given.factors, f"{name}.factors")
@@ -264,7 +264,7 @@ def _low_rank(given: LowRank, shape: tuple[int, int], gaps: Gaps, name: str) -> 
     return marked(LowRank(known, std), missing if missing.any() else None)
 
 
-def _split_limits(X: Any, given: Limits, shape: tuple[int, int], gaps: Gaps) -> tuple[Any, Limits]:
+def _split_limits(X: Values, given: Limits, shape: tuple[int, int], gaps: Gaps) -> tuple[Values, Limits]:
     """Return values and checked limits; two-sided errors move measurements to their means, but not limits."""
     if isinstance(given.err, LowRank | Limits) or sp.issparse(given.err):
         raise ValueError(f"errors of limits must be standard deviations; got {type(given.err).__name__}")
@@ -291,7 +291,7 @@ def _split_limits(X: Any, given: Limits, shape: tuple[int, int], gaps: Gaps) -> 
 # --- values and errors in one table -----------------------------------------------------------------------------
 
 
-def _without_units(X: Any, X_err: Any) -> tuple[Any, Any, list[str] | None]:
+def _without_units(X: Values, X_err: ErrorBars) -> tuple[Values, ErrorBars, list[str] | None]:
     """Return X and X_err, astropy tables as DataFrames, and names of the columns of X with units, None without any.
 
     Units in the names make a fitted model refuse samples in other units.
@@ -308,7 +308,7 @@ def with_units(units: dict[str, str]) -> list[str]:
     return [f"{name} [{unit}]" if unit else name for name, unit in units.items()]
 
 
-def frame_and_units(table: Any) -> tuple[Any, dict[str, str]]:
+def frame_and_units(table: Values) -> tuple[Values, dict[str, str]]:
     """Return an astropy table as a DataFrame, and the unit of each column or ""; other tables unchanged."""
     if not (hasattr(table, "colnames") and hasattr(table, "to_pandas")):
         return table, {}
@@ -318,7 +318,7 @@ def frame_and_units(table: Any) -> tuple[Any, dict[str, str]]:
     return table.to_pandas(), {name: str(getattr(table[name], "unit", None) or "") for name in table.colnames}
 
 
-def holds_uncertainties(X: Any) -> bool:
+def holds_uncertainties(X: Values) -> bool:
     """Return whether X has any number with an uncertainty, as those of the package ``uncertainties``."""
     if hasattr(X, "iloc"):
         columns = [X.iloc[:, j] for j, kind in enumerate(X.dtypes) if kind.kind == "O"]
@@ -329,7 +329,7 @@ def holds_uncertainties(X: Any) -> bool:
     return any(hasattr(number, "nominal_value") for column in columns for number in column)
 
 
-def split_uncertainties(X: Any) -> tuple[Any, Any]:
+def split_uncertainties(X: Values) -> tuple[Values, ErrorBars]:
     """Return values and standard deviations of numbers with uncertainties, or :class:`Limits` if some are limits.
 
     Plain numbers are exact.
@@ -348,7 +348,7 @@ def split_uncertainties(X: Any) -> tuple[Any, Any]:
     return values, Limits(errors, limits) if as_numbers(limits, "limits").any() else errors
 
 
-def _gaps(X: Any) -> Gaps:
+def _gaps(X: Values) -> Gaps:
     """Return the mask of NaN in X, or None if there is none."""
     if sp.issparse(X):
         return None

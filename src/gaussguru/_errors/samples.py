@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from gaussguru._errors.given import AffineComponents, Components, Limits, LowRank
 from gaussguru._errors.parse import columns_of_errors, parsed, put_errors
@@ -19,9 +18,10 @@ from gaussguru._utils.frames import (
     take_columns,
     take_rows,
 )
+from gaussguru._utils.types import ErrorBars, MixedArray, Values
 
 
-def split_errors(X: Any, X_err: Any = None, name: str = "X_err") -> tuple[Any, Any]:
+def split_errors(X: Values, X_err: ErrorBars = None, name: str = "X_err") -> tuple[Values, ErrorBars]:
     """Return X, and X_err in one of the forms of :mod:`gaussguru._errors.parse`, checked against X.
 
     X may carry its errors (:class:`Measured`, numbers with uncertainties). These replace ``X_err``: in a pipeline it
@@ -34,7 +34,7 @@ def split_errors(X: Any, X_err: Any = None, name: str = "X_err") -> tuple[Any, A
     return parsed(X, X_err, name)
 
 
-def measured(X: Any, X_err: Any) -> Any:
+def measured(X: Values, X_err: ErrorBars) -> Values:
     """Return X and its errors, parsed, in one :class:`Measured`; X itself without errors, or if it carries them."""
     return X if X_err is None or isinstance(X, Measured) else Measured.checked(*split_errors(X, X_err))
 
@@ -106,14 +106,14 @@ class Measured:
     (5, 1)
     """
 
-    X: Any
-    err: Any
+    X: Values
+    err: ErrorBars
     components: "Components | AffineComponents | None" = None
     # Whether ``err`` is parsed and checked against X.
     is_checked: bool = field(default=False, init=False, repr=False)
 
     @classmethod
-    def checked(cls, X: Any, err: Any, components: Any = None) -> "Measured":
+    def checked(cls, X: Values, err: ErrorBars, components: Any = None) -> "Measured":
         """Return samples with errors that the library parsed or computed, without checking them again."""
         samples = cls(X, err, components)
         samples.is_checked = True
@@ -144,7 +144,7 @@ class Measured:
         return np.dtype(object)
 
     @property
-    def columns(self) -> NDArray[Any]:
+    def columns(self) -> MixedArray:
         """Names of the features, if X is a DataFrame."""
         names = column_names(self.X)
         if names is None:
@@ -158,7 +158,7 @@ class Measured:
         """Return a copy: assigning columns to it does not change the original."""
         return self._with(self.X, self.err, self.components)
 
-    def _with(self, X: Any, err: Any, components: Any) -> "Measured":
+    def _with(self, X: Values, err: ErrorBars, components: Any) -> "Measured":
         make = Measured.checked if self.is_checked else Measured
         return make(X, err, components)
 
@@ -176,7 +176,7 @@ class Measured:
             components = AffineComponents(components, np.eye(self.shape[1])[:, places], np.zeros(len(places)))
         return Measured.checked(take_columns(X, places), columns_of_errors(err, places), components)
 
-    def _take_rows(self, rows: Any) -> "Measured":
+    def _take_rows(self, rows: object) -> "Measured":
         rows = [rows] if isinstance(rows, numbers.Integral) else rows
         components = None if self.components is None else self.components[rows]
         return self._with(take_rows(self.X, rows), take_rows(self.err, rows), components)
@@ -219,7 +219,7 @@ class Measured:
         is_all = [part is ... or (isinstance(part, slice) and part == slice(None)) for part in (rows, columns)]
         return None if is_all[0] else rows, None if is_all[1] else columns
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> MixedArray:
         if dtype is not None and np.dtype(dtype) != object:
             raise TypeError(PLAIN_ONLY)
         X, err = split_errors(self)

@@ -1,7 +1,6 @@
 """The worst noise of a fitted classifier: its covariance for each sample, draws from it, and its distribution."""
 
 from itertools import permutations
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,6 +13,7 @@ from gaussguru._guru.linear import GuruClassifier
 from gaussguru._rows.validation import check_part
 from gaussguru._utils.checks import check_count, check_kind
 from gaussguru._utils.linalg import Array
+from gaussguru._utils.types import Estimator, Seed, Values
 from gaussguru.losses import Moment
 from gaussguru.noise import Isotropic, Noise
 
@@ -46,7 +46,7 @@ def worst_case_covariance(estimator: BaseEstimator, X: object) -> Array:
     return chosen
 
 
-def sample_noise(estimator: BaseEstimator, X: object, n: int = 1, *, random_state: Any = None) -> Array:
+def sample_noise(estimator: BaseEstimator, X: object, n: int = 1, *, random_state: Seed = None) -> Array:
     """Draw noise with the covariance of :func:`worst_case_covariance`, to be added to X.
 
     Parameters
@@ -71,7 +71,7 @@ def sample_noise(estimator: BaseEstimator, X: object, n: int = 1, *, random_stat
     return draws
 
 
-def worst_case_distribution(estimator: BaseEstimator, X: Any, y: object, X_err: object = None) -> tuple[Array, Array]:
+def worst_case_distribution(estimator: Estimator, X: Values, y: object, X_err: object = None) -> tuple[Array, Array]:
     """Return the distribution that hurts each sample most, of all with its mean and covariance: two points.
 
     Of all noise with mean 0 whose score has the standard deviation a of :func:`worst_case_covariance` and of the error

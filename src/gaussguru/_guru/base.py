@@ -13,7 +13,7 @@ import sklearn
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru._errors import Population, check_products, has_unmeasured, split_errors
@@ -49,7 +49,7 @@ from gaussguru._utils.checks import (
 )
 from gaussguru._utils.frames import as_numbers, is_frame
 from gaussguru._utils.linalg import Array, Intercept
-from gaussguru._utils.types import MixedArray
+from gaussguru._utils.types import ClassWeight, ErrorBars, Estimator, MixedArray, Record, Values
 from gaussguru.losses import resolve_loss
 from gaussguru.noise import NOISES
 from gaussguru.sources.base import Fields
@@ -138,7 +138,7 @@ class Classifier(OrUnchanged, ClassifierMixin, BaseEstimator):
             return accuracy(self, source, Fields(y, sample_weight, X_err))
         return float(accuracy_score(y, self.predict(X, X_err), sample_weight=sample_weight))
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
@@ -173,7 +173,7 @@ class LinearScores:
         return self._scores(X)
 
     @by_parts
-    def margin_and_spread(self, X: Any, X_err: object = None) -> tuple[Array, Array]:
+    def margin_and_spread(self, X: Values, X_err: object = None) -> tuple[Array, Array]:
         """Return the scores of every sample and their standard deviations under its error bars.
 
         ::
@@ -212,7 +212,7 @@ class LinearScores:
         X, X_err = self._measured(X, X_err)
         return score_mixtures(self.coef_, self.intercept_, X, X_err, components, n_jobs=self.n_jobs, rooted=rooted)
 
-    def _measured(self, X: object, X_err: object = None) -> tuple[Any, Any]:
+    def _measured(self, X: object, X_err: object = None) -> tuple[Values, ErrorBars]:
         """Return samples and error bars, checked."""
         check_is_fitted(self)
         X, X_err = split_errors(X, X_err)
@@ -226,7 +226,7 @@ class LinearScores:
 def score_mixtures(
     coef: Array,
     intercept: Array,
-    X: Any,
+    X: Values,
     X_err: object,
     components: Any,
     *,
@@ -308,7 +308,7 @@ class FillsGaps:
     """A classifier that fills in values that were not measured from the measured values of the sample."""
 
     population_: Population | None
-    class_weight: dict[Any, float] | str | None
+    class_weight: ClassWeight
     classes_: MixedArray
 
     @property
@@ -316,7 +316,9 @@ class FillsGaps:
         """Whether the solver takes errors that are correlated."""
         return True
 
-    def _prepared(self, X: Any, X_err: Any, sample_weight: Any = None) -> tuple[Any, Any, Population | None]:
+    def _prepared(
+        self, X: Values, X_err: ErrorBars, sample_weight: object = None
+    ) -> tuple[Values, ErrorBars, Population | None]:
         """Return samples and error bars without gaps, and the population by which they were filled."""
         if X_err is None or sp.issparse(X) or not np.shape(X)[0]:
             return X, X_err, None
@@ -327,7 +329,7 @@ class FillsGaps:
             return X, X_err, population
         return *population.fill(table, X_err, correlated=self._keeps_correlations), population
 
-    def _measured(self, X: object, X_err: object = None) -> tuple[Any, Any]:
+    def _measured(self, X: object, X_err: object = None) -> tuple[Values, ErrorBars]:
         """Return samples and error bars without gaps, filled by the population of the fit."""
         check_is_fitted(self)
         X, X_err = self._filled(X, X_err)
@@ -341,7 +343,7 @@ class FillsGaps:
                 "exact ones), here and in fit: it is replaced by what the measured values of the sample let expect"
             ) from None
 
-    def _labelled(self, X: object, y: object, sample_weight: object, X_err: object) -> tuple[Samples, Any]:
+    def _labelled(self, X: object, y: object, sample_weight: object, X_err: object) -> tuple[Samples, ErrorBars]:
         """Return new samples with their labels, of all classes of the fit, and error bars without gaps."""
         X, errors = self._filled(X, X_err)
         samples = check_samples(X, y, sample_weight, self.class_weight, estimator=self, reset=False)
@@ -352,7 +354,7 @@ class FillsGaps:
         if not np.array_equal(classes, self.classes_):
             raise ValueError(f"y must have the classes {self.classes_.tolist()!r}; got {classes.tolist()!r}")
 
-    def _filled(self, X: object, X_err: object) -> tuple[Any, Any]:
+    def _filled(self, X: object, X_err: object) -> tuple[Values, ErrorBars]:
         """Return new samples and their parsed errors, without gaps."""
         X, X_err = split_errors(X, X_err)
         if not has_unmeasured(X_err):
@@ -391,7 +393,7 @@ class GuruEstimator(Classifier):
     }
 
     @abstractmethod
-    def _noisy_scores(self, X: object, X_err: object) -> tuple[Array, Any]:
+    def _noisy_scores(self, X: object, X_err: object) -> tuple[Array, Array | float]:
         """Return the scores, and their standard deviation under noise, of which a sample may have its own.
 
         Of more than two classes it is the root of half the mean variance of the differences of two scores.
@@ -444,7 +446,7 @@ class GuruEstimator(Classifier):
         """
         return noise_probabilities(*self._noisy_scores(X, X_err), logs=True)
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         solver, noise = self.solver, getattr(self, "noise", None)
         can = not isinstance(solver, str) or solver not in SOLVERS or SOLVERS[solver].classes
@@ -461,7 +463,7 @@ class GuruEstimator(Classifier):
     def _method(self) -> Method:
         return SOLVERS[self.solver]
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> Record:
         """Return the settings of the solver."""
         settings = {name: getattr(self, name) for name in ("tol", "max_iter")}
         settings |= {"verbose": int(self.verbose), "seed": seed_of(self.random_state)}
@@ -572,7 +574,7 @@ def check_errors_given(estimator: BaseEstimator, X_err: object) -> None:
         )
 
 
-def refuse_metadata(params: dict[str, Any], receiver: str) -> None:
+def refuse_metadata(params: Record, receiver: str) -> None:
     """Raise if there is metadata that scikit-learn does not route to the splitter or the ``receiver``."""
     if params and not sklearn.get_config()["enable_metadata_routing"]:
         raise ValueError(
@@ -588,7 +590,7 @@ def seed_of(random_state: object) -> int:
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
-def _collapse(estimator: Any, problem: Any) -> Warning:
+def _collapse(estimator: Estimator, problem: Any) -> Warning:
     """Return a warning that says why the features are ignored, with advice."""
     rows = problem.rows
     means = rows.means if problem.fit_intercept else rows.moments.sums

@@ -10,15 +10,16 @@ from sklearn.metrics import get_scorer
 from sklearn.model_selection import check_cv
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 
-from gaussguru._errors import measured, split_errors
+from gaussguru._errors import Population, measured, split_errors
 from gaussguru._guru.base import Settings, refuse_metadata
 from gaussguru._guru.linear import GuruClassifier
 from gaussguru._guru.path import Proof, follow, noise_levels, warn_of
 from gaussguru._rows.threads import Pool, n_threads
 from gaussguru._rows.validation import Samples, check_samples, rows_of_each
 from gaussguru._utils.checks import check_jobs
-from gaussguru._utils.linalg import SAME, Array
+from gaussguru._utils.linalg import SAME, Array, Index
 from gaussguru._utils.stages import stage
+from gaussguru._utils.types import ClassWeight, ErrorBars, Labels, MixedArray, Record, Values
 from gaussguru.losses import Loss
 from gaussguru.sources import subsample
 from gaussguru.sources.base import Source
@@ -87,7 +88,7 @@ class GuruClassifierCV(GuruClassifier):
         loss: str | Loss = "gaussian",
         l2: float = 0.0,
         fit_intercept: bool = True,
-        class_weight: dict[Any, float] | str | None = None,
+        class_weight: ClassWeight = None,
         solver: str = "newton",
         tol: float = 1e-6,
         max_iter: int = 500,
@@ -155,7 +156,7 @@ class GuruClassifierCV(GuruClassifier):
             return self._or_unchanged(self._choose_for, source, y, sample_weight, X_err, params)
         return self._or_unchanged(self._choose, X, y, sample_weight, X_err, params)
 
-    def _choose_for(self, source: Source, y: Any, sample_weight: Any, X_err: Any, params: dict[str, Any]) -> Self:
+    def _choose_for(self, source: Source, y: Labels, sample_weight: object, X_err: ErrorBars, params: Record) -> Self:
         """Choose sigma on a subsample, and fit the model to all samples of a source."""
         X, labels, weights, errors = subsample(source, y, sample_weight, X_err, n_jobs=self.n_jobs)
         model = self._chosen(X, labels, weights, errors, params)[0]
@@ -163,7 +164,7 @@ class GuruClassifierCV(GuruClassifier):
         with stage(self, "fit of all samples"):
             return self._adopted(model.fit(source, y, sample_weight, X_err))
 
-    def _choose(self, X: object, y: object, sample_weight: object, X_err: object, params: dict[str, Any]) -> Self:
+    def _choose(self, X: object, y: object, sample_weight: object, X_err: object, params: Record) -> Self:
         """Choose sigma, and fit the model to all samples in memory."""
         model, samples, labels, X_err, population = self._chosen(X, y, sample_weight, X_err, params)
         # The classifier itself is one more fit, with the warnings of any fit.
@@ -179,8 +180,8 @@ class GuruClassifierCV(GuruClassifier):
         return self
 
     def _chosen(
-        self, X: object, y: object, sample_weight: object, X_err: object, params: dict[str, Any]
-    ) -> tuple[GuruClassifier, Samples, Any, Any, Any]:
+        self, X: object, y: object, sample_weight: object, X_err: object, params: Record
+    ) -> tuple[GuruClassifier, Samples, MixedArray, ErrorBars, Population | None]:
         """Return the model at the level chosen, not fitted, and the samples: filled in, labelled, with their errors."""
         check_jobs("n_jobs", self.n_jobs)
         shared = {name: getattr(self, name) for name in self.get_params() if name not in ("sigmas", "cv", "scoring")}
@@ -197,7 +198,7 @@ class GuruClassifierCV(GuruClassifier):
         scorer = _accuracy if self.scoring is None else get_scorer(self.scoring)
         pool, config, done = Pool(n_threads(self.n_jobs)), sklearn.get_config(), count(1)
 
-        def run(k: int, fold: tuple[Any, Any]) -> tuple[list[float], list[Proof]]:
+        def run(k: int, fold: tuple[Index, Index]) -> tuple[list[float], list[Proof]]:
             """Return the scores of a fold along the path, and the certificates of its solutions."""
             # scikit-learn has settings for each thread: these are those of the fit
             with Settings(**config), stage(self, "fold", done, len(folds)) as words:
@@ -235,7 +236,7 @@ class GuruClassifierCV(GuruClassifier):
     def _scorer(self) -> Any:
         return get_scorer("accuracy" if self.scoring is None else self.scoring)
 
-    def _routed(self, weights: Array | None, X_err: object, params: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    def _routed(self, weights: Array | None, X_err: object, params: Record) -> tuple[Record, ...]:
         """Return the metadata of the splitter and of the scorer."""
         given = {"sample_weight": weights, "X_err": X_err}
         given = {name: value for name, value in given.items() if value is not None} | params
@@ -289,7 +290,7 @@ class GuruClassifierCV(GuruClassifier):
         )
 
 
-def _accuracy(model: GuruClassifier, X: Any, y: Any, sample_weight: Any = None) -> float:
+def _accuracy(model: GuruClassifier, X: Values, y: Labels, sample_weight: Array | None = None) -> float:
     """Return the accuracy without the checks of the scorer "accuracy", which take longer than small fits."""
     return float(np.average(model.predict(X) == y, weights=sample_weight))
 

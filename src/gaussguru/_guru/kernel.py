@@ -3,11 +3,11 @@
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import assert_all_finite, check_random_state
+from sklearn.utils import Tags, assert_all_finite, check_random_state
 from sklearn.utils.validation import check_is_fitted, check_non_negative
 
 from gaussguru._errors import check_errors, check_products, split_errors
@@ -33,14 +33,17 @@ from gaussguru._guru.solvers.registry import KERNEL_SOLVERS, Method
 from gaussguru._guru.solvers.result import Result
 from gaussguru._guru.solvers.subspace import OfSamples, Subspace
 from gaussguru._guru.streamed import by_parts
-from gaussguru._rows.rows import BlockMap
 from gaussguru._rows.threads import block_map
 from gaussguru._rows.validation import Samples, check_samples, check_weights, explain_not_finite
 from gaussguru._utils.checks import ParameterError, check_choice, check_count, check_optional, check_real
 from gaussguru._utils.linalg import EPS, Array, Index
 from gaussguru._utils.stages import stage
+from gaussguru._utils.types import BlockMap, ClassWeight, Record, Values
 from gaussguru.losses import Loss, resolve_loss
 from gaussguru.noise import Isotropic
+
+# Coefficients of all samples and intercepts of a fit before, or None.
+Before: TypeAlias = tuple[Array, Array] | None
 
 
 class KernelGuruClassifier(FillsGaps, GuruEstimator):
@@ -185,13 +188,13 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         gamma: str | float = "scale",
         degree: float = 3,
         coef0: float = 1,
-        kernel_params: dict[str, Any] | None = None,
+        kernel_params: Record | None = None,
         n_components: int | None = None,
         spread: str = "gradient",
         loss: str | Loss = "gaussian",
         l2: float = 0.0,
         fit_intercept: bool = True,
-        class_weight: dict[Any, float] | str | None = None,
+        class_weight: ClassWeight = None,
         solver: str = "newton",
         tol: float = 1e-6,
         max_iter: int = 500,
@@ -251,7 +254,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         """
         return self._or_unchanged(self._fit, X, y, sample_weight, X_err)
 
-    def _fit(self, X: Any, y: object, sample_weight: object, X_err: object) -> Self:
+    def _fit(self, X: Values, y: object, sample_weight: object, X_err: object) -> Self:
         self._check_parameters()
         if self.sigma == 0:
             raise ParameterError("sigma", f"must be a finite number > 0; got {self.sigma!r}")
@@ -282,7 +285,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         if self.solver != "newton":
             raise ValueError(f"X_err with a kernel needs solver='newton'; got solver={self.solver!r}")
 
-    def _span(self, kernel: Kernel, X: Any, mapped: BlockMap) -> LandmarkSpace:
+    def _span(self, kernel: Kernel, X: Values, mapped: BlockMap) -> LandmarkSpace:
         """Return the space of all samples, or of some."""
         n = X.shape[0]
         if self.n_components is None:
@@ -293,7 +296,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         space = exact_features(kernel, points, mapped)[2]
         return LandmarkSpace(landmarks[space.landmarks], space.factor)
 
-    def _fit_matrix(self, kernel: Kernel, samples: Samples, model: Objective, before: object) -> bool:
+    def _fit_matrix(self, kernel: Kernel, samples: Samples, model: Objective, before: Before) -> bool:
         """Fit by products with the kernel matrix; return False where features of the kernel do better."""
         method = KERNEL_SOLVERS.get(self.solver)
         if method is None or (len(samples.classes) > 2 and not method.classes):
@@ -304,7 +307,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         return self._grow(method.spanned(method.make(**self._settings())), kernel, samples, model, before)
 
     def _fit_features(
-        self, kernel: Kernel, samples: Samples, model: Objective, before: Any, dtype: object, X_err: object
+        self, kernel: Kernel, samples: Samples, model: Objective, before: Before, dtype: object, X_err: object
     ) -> Self:
         """Fit the linear problem on features of the kernel: expected ones, with their errors, if there are errors."""
         X, n, errors, given = samples.X, len(samples.labels), None, None
@@ -323,13 +326,13 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
                 exact = self.spread == "exact"
                 Z, errors = noisy_features(kernel, X[order], given, points, space, mapped, exact=exact)
         if before is not None:
-            before = flat(space.coordinates(before[0][:, space.landmarks]), before[1])
+            before = space.coordinates(before[0][:, space.landmarks]), before[1]
         weights = None if samples.weights is None else samples.weights[order]
         features = Samples(Z, samples.classes, samples.labels[order], weights)
         with block_map(Z, self.n_jobs, features.width) as mapped:
             try:
                 posed = pose(features, model, mapped, errors, centred=False)
-                result = self._minimise(posed, samples.classes, before)
+                result = self._minimise(posed, samples.classes, before and flat(*before))
             except ArithmeticError as error:
                 raise explain_not_finite(Z) from error
         self.alpha_ = np.empty_like(result.alpha)
@@ -372,7 +375,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         self.dual_gap_ = min(value, max(0.0, self.dual_gap_ + value - self.objective_))
         self.objective_ = value
 
-    def _grow(self, solver: Subspace, kernel: Kernel, samples: Samples, model: Objective, before: Any) -> bool:
+    def _grow(self, solver: Subspace, kernel: Kernel, samples: Samples, model: Objective, before: Before) -> bool:
         """Solve in a growing subspace; return False where a factor of the kernel matrix does better."""
         n = len(samples.labels)
         _check_memory(n)
@@ -395,7 +398,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         self._keep_coefficients(gram, result)
         return True
 
-    def _descend(self, method: Method, kernel: Kernel, samples: Samples, model: Objective, before: Any) -> None:
+    def _descend(self, method: Method, kernel: Kernel, samples: Samples, model: Objective, before: Before) -> None:
         """Descend on the coefficients of the samples."""
         with block_map(samples.X, self.n_jobs):
             gram = Gram(kernel, samples.X, 1e6 * self.cache_size)
@@ -413,7 +416,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         length = np.sqrt(np.maximum(0.0, np.einsum("ij,ji->i", coef, scores)))
         self._keep(gram.kernel, gram.X, np.arange(gram.n_rows), coef, length)
 
-    def _coefficients(self, samples: Samples) -> tuple[Array, Array] | None:
+    def _coefficients(self, samples: Samples) -> Before:
         """Return the coefficients of all samples and the intercept of the fit before, if this one may start there."""
         if not self.warm_start or not hasattr(self, "dual_coef_") or len(self.alpha_) != len(samples.labels):
             return None
@@ -423,7 +426,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         coef[:, self.support_] = self.dual_coef_
         return coef, self.intercept_ if self.fit_intercept else np.zeros_like(self.intercept_)
 
-    def _keep(self, kernel: Kernel, X: Any, support: Index, coef: Array, length: Array) -> None:
+    def _keep(self, kernel: Kernel, X: Values, support: Index, coef: Array, length: Array) -> None:
         used = np.flatnonzero(coef.any(axis=0))
         self._kernel = kernel
         self.support_ = support[used]
@@ -433,7 +436,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
             self.X_fit_ = X[self.support_]
         self.norm_ = length
 
-    _checks: ClassVar[dict[str, Any]] = {
+    _checks: ClassVar[Record] = {
         **GuruEstimator._checks,
         "kernel": lambda name, value: callable(value) or check_choice(name, value, NAMES),
         "gamma": lambda name, value: (
@@ -453,7 +456,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         if not isinstance(self.kernel_params, dict | None):
             raise TypeError(f"kernel_params must be a dict of keywords or None; got {self.kernel_params!r}")
 
-    def _resolve_kernel(self, X: Any, weights: Array | None) -> Kernel:
+    def _resolve_kernel(self, X: Values, weights: Array | None) -> Kernel:
         n, d = X.shape
         if self.n_components is not None and self.n_components > n:
             raise ParameterError("n_components", f"must be at most the number of samples, {n}; got {self.n_components}")
@@ -520,7 +523,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         scores, noise = self._moments(X, X_err, covariance_roots if rooted else np.asarray)
         return np.ones((len(scores), 1)), scores[:, np.newaxis], noise[:, np.newaxis]
 
-    def _moments(self, X: Any, X_err: object, of: Callable[[Array], Array]) -> tuple[Array, Array]:
+    def _moments(self, X: Values, X_err: object, of: Callable[[Array], Array]) -> tuple[Array, Array]:
         """Return the scores of samples, and a function ``of`` their covariances under the error bars."""
         X, X_err = self._measured(X, X_err)
         if X_err is None:
@@ -533,7 +536,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
             scores, spreads = noisy_scores(*given, exact=self.spread == "exact", of=of)
         return scores + self.intercept_, spreads
 
-    def certificate(self, X: Any, y: object, sample_weight: object = None, X_err: object = None) -> Certificate:
+    def certificate(self, X: Values, y: object, sample_weight: object = None, X_err: object = None) -> Certificate:
         """Return the objective of the classifier on any data, and a lower bound on the minimum.
 
         The least is that of all ``w`` made of the samples ``X_fit_``.
@@ -579,12 +582,12 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
             posed = pose(samples._replace(X=Z), model, mapped, errors, centred=False)
             return posed.certificate(certify(posed.problem, *posed.start(*flat(coef, self.intercept_)))[0])
 
-    def _kernel_scores(self, X: Any) -> Array:
+    def _kernel_scores(self, X: Values) -> Array:
         points = self.support_ if self._kernel.is_precomputed else self.X_fit_
         with block_map(np.broadcast_to(0.0, (X.shape[0], len(self.support_))), self.n_jobs) as mapped:
             return kernel_scores(self._kernel, X, points, self.dual_coef_, mapped)
 
-    def _noisy_scores(self, X: object, X_err: object) -> tuple[Array, Any]:
+    def _noisy_scores(self, X: object, X_err: object) -> tuple[Array, Array | float]:
         def of_differences(covariances: Array) -> Array:
             """Return half the mean variance of the differences of two scores; of a single score its variance."""
             n_scores, trace = covariances.shape[1], np.einsum("icc->i", covariances)
@@ -599,7 +602,7 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         spread = np.hypot(noise, np.sqrt(np.maximum(variances, 0.0)))
         return (scores[:, 0] if scores.shape[1] == 1 else scores), spread
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.kernel == "precomputed"
         tags.input_tags.sparse = self.kernel not in ("precomputed", "chi2")
@@ -607,17 +610,17 @@ class KernelGuruClassifier(FillsGaps, GuruEstimator):
         return tags
 
 
-def _is_full(X: Any) -> bool:
+def _is_full(X: Values) -> bool:
     """Return whether X is dense, or might as well be: features with many zeros are not far from the origin."""
     return not sp.issparse(X) or X.nnz > 0.5 * X.shape[0] * X.shape[1]
 
 
-def _centre(X: Any) -> Array | None:
+def _centre(X: Values) -> Array | None:
     """Return the mean of samples, from which distances are computed without loss of digits; None of sparse ones."""
     return np.asarray(X.mean(axis=0), dtype=np.float64).ravel() if _is_full(X) else None
 
 
-def _variance(X: Any, weights: Array | None) -> float:
+def _variance(X: Values, weights: Array | None) -> float:
     """Return the variance of all values of X, rows counted by their weights; 0 where rounding may have made it."""
     if weights is None:
         weights = np.ones(X.shape[0])
@@ -634,7 +637,7 @@ def _variance(X: Any, weights: Array | None) -> float:
     return variance if variance > least else 0.0
 
 
-def _check_symmetric(K: Any) -> None:
+def _check_symmetric(K: Values) -> None:
     """Raise unless a precomputed kernel matrix is square and symmetric."""
     if sp.issparse(K):
         raise TypeError("X must be a dense kernel matrix with kernel='precomputed'; got a sparse one")

@@ -31,9 +31,9 @@ from scipy.linalg import solve_triangular
 
 from gaussguru._errors import Errors, Factored, Roots, any_roots
 from gaussguru._guru.kernel_matrix import PANEL, Kernel, LandmarkSpace, is_singular
-from gaussguru._rows.rows import BlockMap
 from gaussguru._utils.blocks import MOST_STORED, row_blocks, row_slices, rows_at_once
 from gaussguru._utils.linalg import Array, Index
+from gaussguru._utils.types import BlockMap, Values
 
 REASONS = {
     "laplacian": "it has a kink where samples meet, so its gradient does not tell how far noise moves a score",
@@ -236,7 +236,7 @@ def kind_of(kernel: Kernel) -> Any:
     return KINDS[kernel.name](kernel)
 
 
-def dense_rows(X: Any) -> Array:
+def dense_rows(X: Values) -> Array:
     """Return samples as a dense array of float64."""
     return np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
 
@@ -466,7 +466,7 @@ def noisy_features(
     return Z, KernelErrors(kept, roots, centres if is_centred else None, Points(points, space.factor, lift))
 
 
-def _exact_features(kind: Any, X: Any, errors: Errors, points: Array, space: LandmarkSpace) -> tuple[Array, Errors]:
+def _exact_features(kind: Any, X: Values, errors: Errors, points: Array, space: LandmarkSpace) -> tuple[Array, Errors]:
     """Return expected features and their covariances."""
     n, m = X.shape[0], len(points)
     if n * m * m > MOST_STORED:
@@ -501,7 +501,7 @@ def _matrices(beside: Array) -> Array:
 
 def noisy_scores(
     kernel: Kernel,
-    X: Any,
+    X: Values,
     errors: Errors,
     points: object,
     coef: Array,

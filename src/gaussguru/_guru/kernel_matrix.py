@@ -20,10 +20,10 @@ from scipy.linalg.blas import dsymv, dtrsm
 from scipy.linalg.lapack import dpotrf, dpstrf
 from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 
-from gaussguru._rows.rows import BlockMap, Rows
+from gaussguru._rows.rows import Rows
 from gaussguru._utils.blocks import row_slices, rows_at_once
 from gaussguru._utils.linalg import EPS, Array, Index, diagonal
-from gaussguru._utils.types import MixedArray
+from gaussguru._utils.types import BlockMap, MixedArray, Record, Values
 
 # "additive_chi2" is no inner product: 0 for a sample with itself, and negative for all other pairs.
 NAMES = sorted({*PAIRWISE_KERNEL_FUNCTIONS, "precomputed"} - {"additive_chi2"})
@@ -44,8 +44,8 @@ class Kernel:
         would lose digits
     """
 
-    name: str | Callable[..., Any]
-    params: dict[str, Any] = field(default_factory=dict)
+    name: str | Callable[..., object]
+    params: Record = field(default_factory=dict)
     centre: Array | None = None
 
     @property
@@ -69,7 +69,7 @@ class Kernel:
             raise ValueError(f"kernel must return finite numbers; {self.name!r} returned NaN or infinity")
         return values
 
-    def _values(self, A: Any, B: Any) -> Any:
+    def _values(self, A: Values, B: Values) -> Any:
         if self.is_precomputed:
             return A[:, B]
         if self.centre is not None:
@@ -85,16 +85,16 @@ class Kernel:
             )
         return values
 
-    def _centred(self, X: Any) -> Any:
+    def _centred(self, X: Values) -> Values:
         return (X.toarray() if sp.issparse(X) else X) - self.centre
 
-    def take(self, X: Any, index: Index | slice) -> Any:
+    def take(self, X: Values, index: Index | slice) -> Values:
         """Return samples as the second argument of a call; for a precomputed kernel, their column numbers."""
         if not self.is_precomputed:
             return X[index]
         return np.arange(X.shape[0])[index] if isinstance(index, slice) else index
 
-    def diagonal(self, X: Any) -> Array:
+    def diagonal(self, X: Values) -> Array:
         """Return the value of every sample with itself."""
         blocks = (self(X[part], self.take(X, part)) for part in row_slices(0, X.shape[0], PANEL // 4))
         return np.concatenate([block.diagonal().copy() for block in blocks])  # a view would keep the block
@@ -104,7 +104,7 @@ class Kernel:
         return map if callable(self.name) else mapped
 
 
-def kernel_matrix(kernel: Kernel, X: Any, mapped: BlockMap = map) -> Array:
+def kernel_matrix(kernel: Kernel, X: Values, mapped: BlockMap = map) -> Array:
     """Return the kernel matrix of X; only its lower triangle is meaningful."""
     n = X.shape[0]
     K = np.empty((n, n))
@@ -151,7 +151,7 @@ class LandmarkSpace:
         return coef @ self.factor
 
 
-def exact_features(kernel: Kernel, X: Any, mapped: BlockMap = map) -> tuple[Array, Index, LandmarkSpace]:
+def exact_features(kernel: Kernel, X: Values, mapped: BlockMap = map) -> tuple[Array, Index, LandmarkSpace]:
     """Return features Z of the samples X, ``Z Z'`` their kernel matrix, the order of the samples in Z, and their space.
 
     A kernel matrix K of full rank is factored without pivots. Any other is factored with pivots; Z then has as many
@@ -200,7 +200,7 @@ def _factorise(K: Array, least: float, mapped: BlockMap) -> bool:
     return True
 
 
-def _check_rest(kernel: Kernel, X: Any, Z: Array, order: Index, whole: Array, allowed: float) -> None:
+def _check_rest(kernel: Kernel, X: Values, Z: Array, order: Index, whole: Array, allowed: float) -> None:
     """Raise if the kernel matrix K differs from ``Z Z'``: then it is not positive semidefinite.
 
     The remainder ``K - Z Z'`` of a positive semidefinite matrix is 0. Otherwise its diagonal is negative, or it has
@@ -233,7 +233,7 @@ def features_of(kernel: Kernel, X: Any, points: Any, space: LandmarkSpace, dtype
     return Z
 
 
-def kernel_scores(kernel: Kernel, X: Any, points: Any, coef: Array, mapped: BlockMap = map) -> Array:
+def kernel_scores(kernel: Kernel, X: Values, points: Values, coef: Array, mapped: BlockMap = map) -> Array:
     """Return ``sum_j coef_cj kappa(x_i, x_j)`` for every sample and row of ``coef``, in bounded memory."""
     n = X.shape[0]
     scores = np.zeros((n, len(coef)))
@@ -253,7 +253,7 @@ class Gram:
     The first rows, up to half of the budget, are computed once and kept; other rows are computed at each use.
     """
 
-    def __init__(self, kernel: Kernel, X: Any, n_bytes: float) -> None:
+    def __init__(self, kernel: Kernel, X: Values, n_bytes: float) -> None:
         self.kernel, self.X, self.n_bytes = kernel, X, n_bytes
         self.n_rows = int(X.shape[0])
         row = 8 * self.n_rows

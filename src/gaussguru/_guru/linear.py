@@ -18,11 +18,11 @@ from gaussguru._guru.pose import Objective, Posed, flat, pose
 from gaussguru._guru.solvers.bounds import certify
 from gaussguru._guru.solvers.result import Result
 from gaussguru._guru.streamed import Gaps, Streamed, names_of, note_features, surveyed
-from gaussguru._rows.rows import BlockMap
 from gaussguru._rows.streams import Blocks
 from gaussguru._rows.threads import block_map
 from gaussguru._rows.validation import Samples, check_part, check_samples, explain_not_finite
-from gaussguru._utils.linalg import Array
+from gaussguru._utils.linalg import Array, Intercept
+from gaussguru._utils.types import BlockMap, ClassWeight
 from gaussguru.losses import Loss, resolve_loss
 from gaussguru.noise import QuadraticNoise, resolve_noise
 from gaussguru.sources.base import Fields, Source
@@ -170,7 +170,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         loss: str | Loss = "gaussian",
         l2: float = 0.0,
         fit_intercept: bool = True,
-        class_weight: dict[Any, float] | str | None = None,
+        class_weight: ClassWeight = None,
         solver: str = "newton",
         tol: float = 1e-6,
         max_iter: int = 500,
@@ -441,7 +441,7 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         start = posed.start(*flat(self.coef_, self.intercept_))
         return posed.certificate(certify(posed.problem, *start)[0])
 
-    def _start(self, samples: Samples) -> tuple[Array, Any] | None:
+    def _start(self, samples: Samples) -> tuple[Array, Intercept] | None:
         """Return the coefficients and intercepts of a warm start, if there are any."""
         if not self.warm_start or not hasattr(self, "coef_"):
             return None
@@ -461,16 +461,16 @@ class GuruClassifier(FillsGaps, LinearScores, GuruEstimator):
         weighted = np.zeros_like(self.coef_) if noise is None else noise.metric(self.coef_)
         return np.asarray(weighted @ self.coef_.T)
 
-    def _noisy_scores(self, X: object, X_err: object) -> tuple[Array, Any]:
+    def _noisy_scores(self, X: object, X_err: object) -> tuple[Array, Array | float]:
         X, X_err = self._measured(X, X_err)
         if len(self.coef_) == 1:
-            spread: Any = self._scale()
+            spread: Array | float = self._scale()
             if X_err is not None:
                 spread = np.hypot(spread, np.sqrt(check_products(X_err, X).variances(self.coef_)[:, 0]))
             return self._scores(X), spread
         others = len(self.coef_) - 1
         noise = self._score_noise()
-        variance: Any = (np.trace(noise) - noise.mean() * len(noise)) / others
+        variance: Array | float = (np.trace(noise) - noise.mean() * len(noise)) / others
         if X_err is not None:
             # Noise common to all scores does not matter.
             variances = check_products(X_err, X).variances(self.coef_ - self.coef_.mean(axis=0))

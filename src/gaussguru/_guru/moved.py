@@ -14,11 +14,12 @@ from gaussguru._guru.problems.ball import Ball
 from gaussguru._guru.problems.sets import Sets
 from gaussguru._guru.solvers.newton import Newton
 from gaussguru._guru.solvers.result import Result
-from gaussguru._rows.rows import BlockMap, NotFiniteError, check_squares
+from gaussguru._rows.rows import NotFiniteError, check_squares
 from gaussguru._rows.threads import block_map
 from gaussguru._rows.validation import Samples, explain_not_finite
 from gaussguru._utils.checks import check_count, check_flag, check_jobs, check_real, check_verbose, outside
 from gaussguru._utils.linalg import Array
+from gaussguru._utils.types import BlockMap
 
 ADVICE = {
     "max_iter": {"max_iter": "increase {}", "lam": "{}", "": SCALE},

@@ -4,7 +4,7 @@ import math
 import numbers
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,11 +15,12 @@ from gaussguru._guru.base import SCALE, advised
 from gaussguru._guru.linear import GuruClassifier
 from gaussguru._guru.pose import pose
 from gaussguru._guru.solvers.result import Result
-from gaussguru._rows.rows import BlockMap, NotFiniteError
+from gaussguru._rows.rows import NotFiniteError
 from gaussguru._rows.threads import block_map
 from gaussguru._rows.validation import Samples, check_samples, explain_not_finite
 from gaussguru._utils.checks import ParameterError, check_count, check_real, check_sigma, outside
 from gaussguru._utils.linalg import Array
+from gaussguru._utils.types import BlockMap, ClassWeight
 from gaussguru.losses import Loss
 
 
@@ -43,7 +44,7 @@ def sigma_path(
     loss: str | Loss = "gaussian",
     l2: float = 0.0,
     fit_intercept: bool = True,
-    class_weight: dict[Any, float] | str | None = None,
+    class_weight: ClassWeight = None,
     solver: str = "newton",
     tol: float = 1e-6,
     max_iter: int = 500,

@@ -21,10 +21,11 @@ from gaussguru._guru.problems.measured import MeasuredPairs
 from gaussguru._guru.problems.multiclass import Multiclass
 from gaussguru._guru.problems.sets import Ellipsoids, Moved, Sets
 from gaussguru._guru.solvers.result import Result
-from gaussguru._rows.rows import Block, BlockMap, Rows
+from gaussguru._rows.rows import Block, Rows
 from gaussguru._rows.validation import Samples
 from gaussguru._utils.blocks import MANY_VALUES
 from gaussguru._utils.linalg import EPS, Array, Index, Intercept
+from gaussguru._utils.types import BlockMap, MixedArray, Values
 from gaussguru.losses import Loss
 from gaussguru.noise import Noise, PerFeature
 
@@ -115,7 +116,7 @@ class Posed(NamedTuple):
         return Certificate(certificate.primal / self.s, certificate.dual / self.s)
 
 
-def flat(coef: Array, intercept: Any) -> tuple[Array, Any]:
+def flat(coef: Array, intercept: Array) -> tuple[Array, Intercept]:
     """Return the form of a solver: a vector and a number if there is a single row of coefficients."""
     return (coef[0], float(intercept[0])) if len(coef) == 1 else (coef, intercept)
 
@@ -222,7 +223,7 @@ def _sizes(errors: Errors, n_columns: int) -> Array:
     return np.asarray(np.sqrt(np.maximum(errors.variances(directions), 0.0).mean(axis=1)))
 
 
-def _in_units(samples: Samples, *, centred: bool) -> tuple[Any, Array | None, Posed]:
+def _in_units(samples: Samples, *, centred: bool) -> tuple[Values, Array | None, Posed]:
     """Return X and weights in the units of a solver, and the units."""
     X, weights, s = samples.X, samples.weights, 1.0
     if weights is not None:
@@ -244,7 +245,7 @@ def _in_units(samples: Samples, *, centred: bool) -> tuple[Any, Array | None, Po
     return X, weights, Posed(None, x, s, shift)
 
 
-def centre(sample: Any, n_values: int) -> Array | None:
+def centre(sample: MixedArray, n_values: int) -> Array | None:
     """Return approximate means of dense features if one is far from the origin; any point near them will do.
 
     ``sample`` has a part of the rows, and ``n_values`` is the number of values of all of them.
@@ -266,7 +267,7 @@ def unit_of(size: float) -> float:
     return 1.0 if not 0 < size < np.inf or SMALLEST < size < LARGEST else float(2.0 ** -np.round(np.log2(size)))
 
 
-def _extent(values: Any) -> tuple[float, bool]:
+def _extent(values: Values) -> tuple[float, bool]:
     """Return the root mean square of the largest column, and whether no column is far from the origin, or nearly so.
 
     The stored values of sparse rows count as one column.

@@ -8,10 +8,9 @@ classes one direction is integrated exactly, and the others at the points of a s
 
 from functools import cache
 from itertools import combinations
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr, logsumexp, ndtr, ndtri, owens_t
 from scipy.stats import qmc
 from sklearn.utils.validation import column_or_1d
@@ -19,7 +18,7 @@ from sklearn.utils.validation import column_or_1d
 from gaussguru._errors import Errors
 from gaussguru._utils.blocks import row_blocks, rows_at_once
 from gaussguru._utils.linalg import ROUNDED, Array, Index, graded_roots
-from gaussguru._utils.types import MixedArray
+from gaussguru._utils.types import Labels, MixedArray
 
 # Number of independent scrambles, whose standard deviation gives the error, and points of each.
 SCRAMBLES = 8
@@ -135,7 +134,7 @@ def independent_slopes(scores: Array, spreads: Array) -> tuple[Array, Array, Arr
     return logs, by_score, by_spread
 
 
-def independent_blocks(scores: Array, spreads: Array | None = None) -> list[Any]:
+def independent_blocks(scores: Array, spreads: Array | None = None) -> list[slice] | list[Index]:
     """Return blocks of samples with similar ratios of spreads, whose points of integration fit in memory."""
     step = rows_at_once(scores.shape[1] * (LOWEST + BEYOND) / FINE_STEP)
     if spreads is None:
@@ -153,7 +152,7 @@ def _independent(scores: Array, spreads: Array | None, *, rough: bool = False) -
     The unit of the integral is the smallest spread of a sample.
     """
     behind = scores - scores.max(axis=1, keepdims=True)
-    unit: Any = 1.0
+    unit: Array | float = 1.0
     widest = 1.0
     if spreads is not None:
         unit = spreads.min(axis=1, keepdims=True)
@@ -192,7 +191,7 @@ def winners(scores: Array) -> NDArray[np.intp]:
     return best
 
 
-def noise_probabilities(scores: Array, spread: object, *, logs: bool = False) -> Array:
+def noise_probabilities(scores: Array, spread: ArrayLike, *, logs: bool = False) -> Array:
     """Return the probability of each class when independent noise of this standard deviation is added to the scores.
 
     The class with the highest score has the highest probability, even if two are equal to rounding. Without noise it is
@@ -230,7 +229,7 @@ def noise_probabilities(scores: Array, spread: object, *, logs: bool = False) ->
     return values
 
 
-def standardise(scores: Array, spread: Any) -> Array:
+def standardise(scores: Array, spread: ArrayLike) -> Array:
     """Return ``scores / spread``; for a spread of 0 infinity with the sign of the score, or 0."""
     spread = np.broadcast_to(spread, scores.shape)
     certain = np.where(scores == 0, 0.0, np.copysign(np.inf, scores))
@@ -519,7 +518,7 @@ def expected_score(probabilities: Array, classes: MixedArray, y: object, sample_
     return float(np.average(hits, weights=None if sample_weight is None else column_or_1d(sample_weight)))
 
 
-def places(classes: MixedArray, y: Any, n_samples: int) -> tuple[Index, NDArray[np.bool_]]:
+def places(classes: MixedArray, y: Labels, n_samples: int) -> tuple[Index, NDArray[np.bool_]]:
     """Return the number of each label among the sorted classes, and the mask of labels that are among them."""
     y = column_or_1d(y)
     if len(y) != n_samples:

@@ -22,7 +22,7 @@ from gaussguru._guru.pose import FEW, Objective, Posed, centre, pose_rows, unit_
 from gaussguru._guru.problems.smoothing import RARE
 from gaussguru._guru.solvers.policy import DEFAULT
 from gaussguru._populations.em import covariance_rows, with_covariance
-from gaussguru._rows.rows import BlockMap, RowVector
+from gaussguru._rows.rows import RowVector
 from gaussguru._rows.streams import (
     Blocks,
     Draw,
@@ -42,7 +42,7 @@ from gaussguru._utils.blocks import MOST_STORED
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array, Index, aligned
 from gaussguru._utils.moments import FeatureMoments
-from gaussguru._utils.types import MixedArray
+from gaussguru._utils.types import BlockMap, ErrorBars, Estimator, MixedArray, Values
 from gaussguru.sources.base import Fields, Source, needed
 from gaussguru.sources.reading import Reading, as_source, stacked
 
@@ -127,7 +127,7 @@ def surveyed(
     centred: bool = True,
     exact: bool = False,
     draws: bool = False,
-    check: Callable[[Any, Any], Errors] = check_errors,
+    check: Callable[[ErrorBars, Values], Errors] = check_errors,
     gaps: "Gaps | None" = None,
 ) -> Streamed:
     """Return the samples of a source; ``exact`` ones without error bars have errors of 0.
@@ -297,7 +297,7 @@ def _population(parts: Blocks, summaries: list[_PartMoments], about: Array, gaps
     return with_covariance(marginal, stacked(X).astype(np.float64), stacked_errors(X_err), stacked(weight), gaps=gaps)
 
 
-def _taken(part: Part, rows: Index) -> tuple[Any, Any, Any] | None:
+def _taken(part: Part, rows: Index) -> tuple[Values, ErrorBars, Array | None] | None:
     """Return rows with their errors and weights; they are counted among those of positive weight."""
     if not len(rows):
         return None
@@ -318,7 +318,7 @@ def _filled(part: Part, population: Population, correlated: bool) -> Part:
 # --- checks -------------------------------------------------------------------------------------------------
 
 
-def _check_kind(X: Any, number: int, n_features: int, sparse: bool) -> None:
+def _check_kind(X: Values, number: int, n_features: int, sparse: bool) -> None:
     if X.shape[1] != n_features:
         raise ValueError(f"X must have {n_features} features in all partitions; partition {number} has {X.shape[1]}")
     if sp.issparse(X) != sparse:
@@ -341,7 +341,7 @@ def by_parts(method: Method) -> Method:
     """Make a method of X and X_err accept sources: Dask collections return Dask arrays, others arrays."""
 
     @wraps(method)
-    def either(self: Any, X: object, X_err: object = None) -> Any:
+    def either(self: Estimator, X: object, X_err: object = None) -> Any:
         source = as_source(X)
         if source is None:
             return method(self, X, X_err)
@@ -363,7 +363,7 @@ def names_of(model: BaseEstimator) -> list[str] | None:
     return None if names is None else list(names)
 
 
-def light(model: BaseEstimator) -> Any:
+def light(model: BaseEstimator) -> Estimator:
     """Return a copy of a fitted model without feature names and attributes that predictions do not need."""
     bare = copy.copy(model)
     for name in ("feature_names_in_", *getattr(model, "_of_training", ())):
@@ -395,7 +395,7 @@ def _stacked(results: list[Any]) -> Any:
     return np.concatenate(results)
 
 
-def _lazily(function: Callable[..., Any], source: Source, fields: Fields, names: Any, sample: Any) -> Any:
+def _lazily(function: Callable[..., Any], source: Source, fields: Fields, names: list[str] | None, sample: Any) -> Any:
     """Return arrays of Dask, with as many blocks as X has."""
     dask, array = needed("dask", "a collection of Dask", "dask"), needed("dask.array", "a collection of Dask", "dask")
     parts = [dask.delayed(function, pure=False)(part) for part in source.delayed(fields, names)]

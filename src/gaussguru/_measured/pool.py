@@ -36,13 +36,12 @@ from gaussguru._errors import Measured, unmeasured
 from gaussguru._guru.base import CollapseWarning
 from gaussguru._measured.class_populations import PopulationClassifier
 from gaussguru._measured.features import FeatureColumns, MemberColumns, with_noise
-from gaussguru._rows.rows import BlockMap
 from gaussguru._rows.threads import Pool as Threads
 from gaussguru._rows.threads import n_threads
 from gaussguru._utils.checks import outside
 from gaussguru._utils.linalg import Array, Index, log_sum
 from gaussguru._utils.stages import Timed
-from gaussguru._utils.types import Estimator, Labels, MixedArray, Record, Values
+from gaussguru._utils.types import BlockMap, Estimator, Labels, MixedArray, Record, Values
 from gaussguru.sources.reading import stacked
 
 # Numbers of trees to which boosting grows, one after the other: a fit bins the features anew. It ends where the last

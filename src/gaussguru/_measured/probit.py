@@ -32,12 +32,12 @@ from sklearn.utils import assert_all_finite
 from gaussguru._errors import Errors, check_products, split_errors
 from gaussguru._guru.base import Classifier, LinearScores
 from gaussguru._guru.streamed import note_features, surveyed
-from gaussguru._rows.rows import Block, BlockMap, Rows, piece_rows, summed
+from gaussguru._rows.rows import Block, Rows, piece_rows, summed
 from gaussguru._rows.threads import block_map
 from gaussguru._rows.validation import Samples, check_samples
 from gaussguru._utils.checks import outside
 from gaussguru._utils.linalg import EPS, LOST, Array, Intercept, diagonal, norm
-from gaussguru._utils.types import ErrorBars, Labels, MixedArray, Values
+from gaussguru._utils.types import BlockMap, ErrorBars, Labels, MixedArray, Values
 from gaussguru.sources.base import Fields, Source
 from gaussguru.sources.reading import Reading, as_source
 

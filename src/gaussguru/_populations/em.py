@@ -13,11 +13,10 @@ from scipy.special import logsumexp
 from gaussguru._errors import LEAST, Population, has_unmeasured, positive, units_of
 from gaussguru._populations.mixtures import FactorMixture, FactorSums, Mixture, added, factor_covariances
 from gaussguru._populations.readings import PartReadings, Readings, read
-from gaussguru._rows.rows import BlockMap
 from gaussguru._rows.streams import Blocks
 from gaussguru._utils.frames import as_numbers, take_rows
 from gaussguru._utils.linalg import SAME, Array, Index, diagonal
-from gaussguru._utils.types import ErrorBars, MixedArray, Values
+from gaussguru._utils.types import BlockMap, ErrorBars, MixedArray, Values
 
 # A component with less than this fraction of the weight is not moved: its sums are rounding errors.
 EMPTY = 1e-12

@@ -26,9 +26,8 @@ from scipy.special import erfcx, log_ndtr
 from gaussguru._errors import LowRank, any_roots
 from gaussguru._native import _binding
 from gaussguru._populations.readings import Readings
-from gaussguru._rows.rows import BlockMap
 from gaussguru._utils.linalg import Array, Index, log_sum, shares_of
-from gaussguru._utils.types import ErrorBars
+from gaussguru._utils.types import BlockMap, ErrorBars
 
 
 class ComponentView(NamedTuple):

@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 from gaussguru._populations.em import Em, EmState, Fit, Sample, StreamedSample, low_rank
 from gaussguru._populations.mixtures import FactorMixture, Mixture
 from gaussguru._populations.readings import is_flat, lengths, noise_range, read_parts, varies
-from gaussguru._rows.rows import BlockMap
 from gaussguru._rows.streams import Blocks
 from gaussguru._utils.checks import ParameterError
 from gaussguru._utils.linalg import Array
 from gaussguru._utils.stages import stage
-from gaussguru._utils.types import Estimator
+from gaussguru._utils.types import BlockMap, Estimator
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from gaussguru._rows.rows import RowVector, Step, T, Task, added
 from gaussguru._rows.streams import PartStep, Some
 from gaussguru._rows.threads import SingleBlas
 from gaussguru._utils.linalg import aligned
+from gaussguru._utils.types import Values
 
 # Objects of Dask, whose types are incomplete.
 Client: TypeAlias = Any
@@ -345,7 +346,7 @@ def _called(
         return way(made())
 
 
-def _picked(values: Any, numbers: list[int], half: int | None, path: tuple[int, ...] = ()) -> list[Any]:
+def _picked(values: Values, numbers: list[int], half: int | None, path: tuple[int, ...] = ()) -> list[Any]:
     """Return entries of a row vector by the half and path of a :class:`Slot`."""
     values = values if half is None else values[half]
     return [functools.reduce(operator.getitem, path, values[number]) for number in numbers]

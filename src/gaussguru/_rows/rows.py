@@ -31,11 +31,11 @@ from gaussguru._rows.draws import draw_by_class, draw_by_weight, reweighted
 from gaussguru._utils.blocks import row_slices, rows_at_once
 from gaussguru._utils.cached import cached_property
 from gaussguru._utils.linalg import Array, Index, aligned, diagonal
-from gaussguru._utils.types import MixedArray
+from gaussguru._utils.types import BlockMap, MixedArray
 
 Matrix = Any  # a C-contiguous ndarray or a CSR matrix or array, float32 or float64
 RowVector = list[Any]
-BlockMap = Callable[..., Iterable[Any]]
+
 T = TypeVar("T")
 # Functions of a block: tasks with a result that is used, and steps, whose results stay with the blocks.
 Task = Callable[..., T]

@@ -33,7 +33,6 @@ from gaussguru._errors import Errors, Limits, LowRank, check_errors
 from gaussguru._rows.draws import draw_by_class, reweighted
 from gaussguru._rows.rows import (
     Block,
-    BlockMap,
     ClassMoments,
     Matrix,
     Rows,
@@ -48,7 +47,7 @@ from gaussguru._rows.rows import (
     summed,
 )
 from gaussguru._utils.linalg import Array, Index
-from gaussguru._utils.types import MixedArray
+from gaussguru._utils.types import BlockMap, ErrorBars, Labels, MixedArray, Values
 
 if TYPE_CHECKING:
     from gaussguru._rows.cluster import Cluster
@@ -67,9 +66,9 @@ class Part(NamedTuple):
     """Samples of a source; ``number`` counts the parts from 0."""
 
     X: Matrix
-    y: Any = None
+    y: Labels = None
     weight: Array | None = None
-    X_err: Any = None  # in any form, or Errors
+    X_err: ErrorBars = None  # in any form, or Errors
     number: int = 0
 
 
@@ -157,7 +156,7 @@ def changed(how: str) -> ValueError:
     return ValueError(f"X changed while it was read: {how}; every pass must read the same samples")
 
 
-def _ends(field: Any) -> Iterator[int]:
+def _ends(field: ErrorBars) -> Iterator[int]:
     """Yield check sums of the first and last rows of the arrays that values or errors consist of."""
     if sp.issparse(field):
         arrays = [field.data, field.indices, field.indptr]
@@ -168,7 +167,7 @@ def _ends(field: Any) -> Iterator[int]:
             yield _digest(None if array is None else array[where])
 
 
-def _digest(values: Any) -> int:
+def _digest(values: Values) -> int:
     """Return a check sum of an array, 0 for None."""
     if values is None:
         return 0
@@ -216,7 +215,7 @@ class Stored(NamedTuple):
 
     shelf: Shelf
     start: int
-    dtype: np.dtype[Any]
+    dtype: DTypeLike
     shape: tuple[int, ...]
 
 
@@ -418,7 +417,7 @@ def in_partition(number: int) -> Iterator[None]:
 
 
 def in_units(
-    part: Part, shift: Array | None = None, x: float = 1.0, check: Callable[[Any, Any], Errors] = check_errors
+    part: Part, shift: Array | None = None, x: float = 1.0, check: Callable[[ErrorBars, Values], Errors] = check_errors
 ) -> Part:
     """Return a part with the values ``(X - shift) x``, and error bars in the form that problems compute with."""
     X = part.X if shift is None else part.X - shift.astype(part.X.dtype)

@@ -20,8 +20,8 @@ from joblib.parallel import get_active_backend
 from threadpoolctl import ThreadpoolController
 
 from gaussguru._native._binding import CleanExit
-from gaussguru._rows.rows import BlockMap
 from gaussguru._utils.blocks import MANY_VALUES
+from gaussguru._utils.types import BlockMap, Values
 
 
 class SingleBlas(CleanExit):
@@ -202,7 +202,7 @@ def _received(answers: "SimpleQueue[Any]") -> Any:
 
 
 def block_map(
-    X: Any, n_jobs: int | None, width: int = 1, *, single_blas: bool = False
+    X: Values, n_jobs: int | None, width: int = 1, *, single_blas: bool = False
 ) -> AbstractContextManager[BlockMap]:
     """Return a context that gives a map function over row blocks: the built-in ``map``, or that of a pool for large X.
 

@@ -28,7 +28,7 @@ from gaussguru._utils.frames import (
     unmasked,
 )
 from gaussguru._utils.linalg import EPS, Array, Index, aligned
-from gaussguru._utils.types import MixedArray
+from gaussguru._utils.types import Estimator, Labels, MixedArray, Values
 
 
 class Samples(NamedTuple):
@@ -37,7 +37,7 @@ class Samples(NamedTuple):
     With two classes ``labels`` says which rows have the second; ``weights`` is None where all are 1.
     """
 
-    X: Any
+    X: Values
     classes: MixedArray
     labels: NDArray[np.bool_] | NDArray[np.int32]
     weights: Array | None
@@ -116,7 +116,7 @@ def warn_of_values_beyond_others(X: Array, known: NDArray[np.bool_]) -> None:
         )
 
 
-def check_features(X: Any, *, estimator: Any = None, reset: bool = False, lazy: bool = False) -> Any:
+def check_features(X: Values, *, estimator: Estimator = None, reset: bool = False, lazy: bool = False) -> Values:
     """Return X as C-contiguous or canonical CSR, float32 or float64; copied only where it is neither."""
     if _is_plain(X, estimator, reset=reset):
         if estimator is not None and reset:
@@ -175,7 +175,7 @@ def _is_plain(X: object, estimator: BaseEstimator, *, reset: bool) -> bool:
 
 
 def check_samples(
-    X: Any, y: Any, sample_weight: Any = None, class_weight: Any = None, *, estimator: Any = None, reset: bool = True
+    X: Any, y: Any, sample_weight: Any = None, class_weight: object = None, *, estimator: Any = None, reset: bool = True
 ) -> Samples:
     """Return checked training data."""
     if y is None:
@@ -216,7 +216,7 @@ def check_part(
     return Samples(X, known, labels, _times_factors(weights, labels, factors))
 
 
-def _check_lengths(X: Any, labels: MixedArray) -> None:
+def _check_lengths(X: Values, labels: MixedArray) -> None:
     if X.shape[0] != len(labels):
         raise ValueError(f"X and y must have the same number of samples; got {X.shape[0]} and {len(labels)}")
 
@@ -247,7 +247,7 @@ def explain_not_finite(X: object) -> ValueError:
     return ValueError("X has values whose squares overflow or underflow; rescale X and sigma together")
 
 
-def encode_labels(y: Any) -> tuple[MixedArray, MixedArray]:
+def encode_labels(y: Labels) -> tuple[MixedArray, MixedArray]:
     """Return the classes, sorted, and the place of every sample's class among them; of two, whether it is the second.
 
     Sorting a million labels to find two takes longer than a fit, so numbers are compared with the first one.
@@ -311,7 +311,7 @@ def counted(weights: Array) -> Array:
     return weights * max(1.0, len(weights) / float(weights.sum()))
 
 
-def rows_of_each(values: Any, rows: Index, n_samples: int) -> Any:
+def rows_of_each(values: Values, rows: Index, n_samples: int) -> Values:
     """Return rows of anything that has one for each of n samples; everything else as it is."""
     length = values.shape[0] if sp.issparse(values) else len(values) if hasattr(values, "__len__") else -1
     if length != n_samples or isinstance(values, str | dict):

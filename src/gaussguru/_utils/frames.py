@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from sklearn.utils import _safe_indexing, check_array
 
 from gaussguru._utils.linalg import Array, Index, aligned
-from gaussguru._utils.types import MixedArray
+from gaussguru._utils.types import MixedArray, Values
 
 
 def is_frame(table: object) -> bool:
@@ -20,7 +20,7 @@ def is_frame(table: object) -> bool:
     return bool(nw.dependencies.is_into_dataframe(table))
 
 
-def column_names(table: Any) -> MixedArray | None:
+def column_names(table: Values) -> MixedArray | None:
     """Return the column names of a DataFrame; None, as in scikit-learn, unless all are strings."""
     if not is_frame(table):
         return None
@@ -28,7 +28,7 @@ def column_names(table: Any) -> MixedArray | None:
     return np.asarray(names) if all(isinstance(name, str) for name in names) else None
 
 
-def row_names(table: Any) -> MixedArray | None:
+def row_names(table: Values) -> MixedArray | None:
     """Return the index of a pandas DataFrame, else None."""
     return np.asarray(table.index) if hasattr(table, "iloc") else None
 
@@ -65,7 +65,7 @@ def _is_permuted(names: MixedArray, others: MixedArray) -> bool:
     return np.array_equal(np.sort(names), np.sort(others))
 
 
-def take_rows(values: Any, index: Any) -> Any:
+def take_rows(values: Values, index: object) -> Values:
     """Return rows of an array, sparse matrix, DataFrame, list or anything that is indexed by rows."""
     if isinstance(index, tuple):  # scikit-learn asks for array[rows, ...]
         index = index[0]
@@ -76,7 +76,7 @@ def take_rows(values: Any, index: Any) -> Any:
     return values[index]
 
 
-def places_of(columns: Any, table: Any) -> Index:
+def places_of(columns: Any, table: Values) -> Index:
     """Return the numbers of columns of a table, given by index, slice, mask or name."""
     names, n_columns = column_names(table), int(table.shape[1])
     columns = [columns] if isinstance(columns, str | numbers.Integral) else columns
@@ -97,7 +97,7 @@ def places_of(columns: Any, table: Any) -> Index:
     return np.arange(n_columns)[chosen if chosen.size else slice(0)]
 
 
-def text_columns(table: Any) -> Index:
+def text_columns(table: Values) -> Index:
     """Return the numbers of the columns of a DataFrame that are not numeric."""
     if not is_frame(table):
         return np.zeros(0, dtype=np.int64)
@@ -116,14 +116,14 @@ def _is_number(kind: Any, table: object, column: int) -> bool:
     return bool(kind.is_numeric()) or kind in (nw.Boolean, nw.Unknown)
 
 
-def numbers_beside_text(table: Any) -> Array:
+def numbers_beside_text(table: Values) -> Array:
     """Return a table as an array of float64, with 0 in columns that are not numeric."""
     for column in text_columns(table):
         table = put_column(table, int(column), np.zeros(table.shape[0]))
     return as_numbers(table, "X")
 
 
-def with_numbers(table: object, values: Array) -> Any:
+def with_numbers(table: object, values: Array) -> Values:
     """Return a table of the same form with new values (n, d); columns that are not numeric are unchanged."""
     text = text_columns(table)
     if not len(text):
@@ -133,12 +133,12 @@ def with_numbers(table: object, values: Array) -> Any:
     return table
 
 
-def take_columns(values: object, columns: Index) -> Any:
+def take_columns(values: object, columns: Index) -> Values:
     """Return columns of an array, sparse matrix or DataFrame, by number."""
     return _safe_indexing(values, columns, axis=1)
 
 
-def column_values(values: Any, column: int) -> MixedArray:
+def column_values(values: Values, column: int) -> MixedArray:
     """Return one column of an array, sparse matrix or DataFrame, of shape (n_rows,)."""
     if is_frame(values):
         return np.asarray(nw.from_native(values, eager_only=True)[:, column].to_numpy())
@@ -147,7 +147,7 @@ def column_values(values: Any, column: int) -> MixedArray:
     return np.asarray(np.asarray(values)[:, column])
 
 
-def put_column(values: Any, column: int, new: MixedArray) -> Any:
+def put_column(values: Values, column: int, new: MixedArray) -> Values:
     """Return an array, sparse matrix or DataFrame with one column replaced."""
     if is_frame(values):
         frame = nw.from_native(values, eager_only=True)
@@ -158,7 +158,7 @@ def put_column(values: Any, column: int, new: MixedArray) -> Any:
     return result.tocsr() if sp.issparse(values) else result
 
 
-def like(X: Any, values: Array, names: Any = None) -> Any:
+def like(X: Values, values: Array, names: MixedArray | list[str] | None = None) -> Values:
     """Return values in the form of X: a DataFrame with its names (or ``names``), or an array, float32 if X is.
 
     The index is kept if the number of rows is the same.

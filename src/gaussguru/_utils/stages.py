@@ -4,14 +4,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
-from typing import Any
+
+from gaussguru._utils.types import Estimator
 
 # :func:`stage` for an estimator.
 Timed = Callable[..., AbstractContextManager[list[str]]]
 
 
 @contextmanager
-def stage(estimator: Any, name: str, done: "count[int] | None" = None, total: int = 0) -> Iterator[list[str]]:
+def stage(estimator: Estimator, name: str, done: "count[int] | None" = None, total: int = 0) -> Iterator[list[str]]:
     """Print a stage of a fit at its end, if ``estimator.verbose``: its seconds and, in a loop, the fraction done.
 
     Parameters

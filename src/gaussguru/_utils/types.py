@@ -1,5 +1,6 @@
 """Names for objects that have no type, or an optional one: of scikit-learn, of matplotlib, of several libraries."""
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from numpy.typing import NDArray
@@ -30,3 +31,7 @@ Record: TypeAlias = dict[str, Any]
 Seed: TypeAlias = Any
 # The path of a directory, as text or Path, or None.
 Directory: TypeAlias = Any
+# Weights of classes: by label, "balanced", or None for 1 each.
+ClassWeight: TypeAlias = dict[Any, float] | str | None
+# Maps a function over blocks of rows, as the built-in ``map``.
+BlockMap: TypeAlias = Callable[..., Iterable[Any]]

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from gaussguru._rows.streams import Part, changed, read_array
 from gaussguru._utils.blocks import row_slices
 from gaussguru._utils.frames import take_rows
+from gaussguru._utils.types import Values
 from gaussguru.sources.base import PART_BYTES, Fields, Source, as_part
 
 
@@ -42,7 +43,7 @@ class Arrays(Source):
     True
     """
 
-    X: Any
+    X: Values
     rows: int | None = None
 
     def parts(self, fields: Fields, names: Sequence[str] | None = None) -> list[Callable[[], Part]]:
@@ -69,7 +70,7 @@ class Arrays(Source):
     def _pieces(self) -> list[Any]:
         return [_opened(piece) for piece in (self.X if isinstance(self.X, list | tuple) else [self.X])]
 
-    def _slices(self, piece: Any) -> list[slice]:
+    def _slices(self, piece: Values) -> list[slice]:
         return part_slices(piece.shape[0], self.rows or max(1, PART_BYTES // max(1, row_bytes(piece))))
 
 
@@ -78,14 +79,14 @@ def part_slices(n: int, step: int) -> list[slice]:
     return row_slices(0, n, step) or [slice(0, 0)]
 
 
-def row_bytes(X: Any) -> int:
+def row_bytes(X: Values) -> int:
     """Return the bytes of a row."""
     if sp.issparse(X):
         return int((X.data.nbytes + X.indices.nbytes) // max(1, X.shape[0]) + 8)
     return int(X.nbytes // max(1, X.shape[0]))
 
 
-def _opened(piece: Any) -> Any:
+def _opened(piece: Values) -> Any:
     """Return an array or CSR matrix; a path is opened as a memory map."""
     if isinstance(piece, str | os.PathLike):
         piece = np.load(piece, mmap_mode="r")
@@ -117,7 +118,7 @@ def _aligned(field: Any, ends: list[int], name: str) -> Callable[[int, slice, in
 class FileRows:
     """Rows of an array; those of a memory map are read from its file."""
 
-    def __init__(self, values: Any) -> None:
+    def __init__(self, values: Values) -> None:
         self.values = values.tocsr() if sp.issparse(values) else values
         self._file: int | None = None
         self._start = _file_offset(values) if isinstance(values, np.memmap) else None

@@ -14,7 +14,7 @@ from gaussguru._rows.rows import canonical
 from gaussguru._rows.streams import Part, in_partition
 from gaussguru._utils.frames import check_unmasked, refuse_times, unmasked
 from gaussguru._utils.linalg import aligned
-from gaussguru._utils.types import MixedArray
+from gaussguru._utils.types import ErrorBars, Labels, MixedArray, Values
 
 # Bytes of the values of a part. Below 32 MB malloc of glibc reuses freed memory; larger parts get new pages, and
 # reading takes twice the processor time.
@@ -24,9 +24,9 @@ PART_BYTES = 16 << 20
 class Fields(NamedTuple):
     """Labels, weights and errors of samples: names of columns, or arrays; None if absent."""
 
-    y: Any = None
+    y: Labels = None
     weight: Any = None
-    X_err: Any = None
+    X_err: ErrorBars = None
 
 
 class Source(ABC):
@@ -125,7 +125,7 @@ class Mapped(Derived):
     """
 
     function: Callable[[Part], Part] = _itself
-    X_err: Any = None
+    X_err: ErrorBars = None
     names_in: list[str] | None = None
     names_out: list[str] | None = None
 
@@ -176,7 +176,7 @@ def needed(module: str, purpose: str, extra: str) -> Any:
         raise ImportError(f"{purpose} needs {package}: {install}") from error
 
 
-def as_part(X: Any, number: int, y: object = None, weight: object = None, X_err: object = None) -> Part:
+def as_part(X: Values, number: int, y: object = None, weight: object = None, X_err: object = None) -> Part:
     """Return samples as a part: values dense or CSR, float32 or float64, errors parsed; raise if lengths differ."""
     X, y, weight, X_err = aligned((X, y, weight, X_err))
     if isinstance(X, Measured) or (X_err is not None and np.shape(X)[0]):

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from gaussguru._rows.streams import Part
-from gaussguru._utils.types import MixedArray
+from gaussguru._utils.types import MixedArray, Record
 from gaussguru.sources.arrays import FileRows, part_slices
 from gaussguru.sources.base import PART_BYTES, as_part
 from gaussguru.sources.layout import SourceLayout
@@ -65,13 +65,13 @@ class Cache:
         """Return the number of rows of every part."""
         return [where.stop - where.start for where in _slices(self._header() or self._written(read))]
 
-    def _map(self, header: dict[str, Any]) -> Any:
+    def _map(self, header: Record) -> Any:
         shape = (header["n_rows"], header["width"])
         if not header["n_rows"]:
             return np.zeros(shape, header["dtype"])
         return np.memmap(self.path, dtype=header["dtype"], mode="r", offset=HEADER, shape=shape)
 
-    def _header(self) -> dict[str, Any] | None:
+    def _header(self) -> Record | None:
         """Return the header and labels of a complete file, or None.
 
         An incomplete file is deleted; raise if the file is no cache of this table.
@@ -93,7 +93,7 @@ class Cache:
         self.path.unlink()
         return None
 
-    def _written(self, read: Callable[[], Iterator[Part]]) -> dict[str, Any]:
+    def _written(self, read: Callable[[], Iterator[Part]]) -> Record:
         """Write the file, unless another process did so first, and return its header."""
         self._directory.mkdir(parents=True, exist_ok=True)
         self._discard()
@@ -161,7 +161,7 @@ def _codes(y: MixedArray, places: dict[Any, int]) -> MixedArray:
     return np.array([places.setdefault(label, len(places)) for label in labels.tolist()] or [0])[inverse]
 
 
-def _slices(header: dict[str, Any]) -> list[slice]:
+def _slices(header: Record) -> list[slice]:
     step = max(1, PART_BYTES // max(1, header["width"] * np.dtype(header["dtype"]).itemsize))
     return part_slices(header["n_rows"], step)
 

@@ -12,6 +12,7 @@ import numpy as np
 from gaussguru._rows.cluster import find_client
 from gaussguru._rows.streams import Part
 from gaussguru._utils.frames import refuse_times
+from gaussguru._utils.types import ErrorBars, Labels, Record, Values
 from gaussguru.sources.base import Fields, Source, as_part, needed
 from gaussguru.sources.layout import SourceLayout, layout_of
 
@@ -42,7 +43,7 @@ class Dask(Source):
     True
     """
 
-    X: Any
+    X: Values
     client: Any = None
     columns: tuple[str, ...] | list[str] | None = None
     is_lazy = True
@@ -109,7 +110,7 @@ def _one_frame(frame: Any, fields: Fields, chosen: Sequence[str] | None) -> tupl
 
     Collections that are computed separately may have different partitions: Dask merges small ones.
     """
-    new: dict[str, Any] = {}
+    new: Record = {}
     named = dict(zip(Fields._fields, fields, strict=True))
     for name in ("y", "weight"):
         if hasattr(named[name], "to_frame") and hasattr(named[name], "to_delayed"):
@@ -177,7 +178,7 @@ def _blocks_like(field: Any, n_blocks: int, edges: list[int] | None, name: str) 
     return [field[first:last] for first, last in itertools.pairwise(edges)]
 
 
-def _dask_part(X: Any, y: Any, weight: Any, X_err: Any, number: int, layout: SourceLayout | None) -> Part:
+def _dask_part(X: Values, y: Labels, weight: Any, X_err: ErrorBars, number: int, layout: SourceLayout | None) -> Part:
     if layout is not None:
         frame = X
         refuse_times(frame[layout.columns.numbers], "X")

@@ -13,12 +13,11 @@ import scipy.sparse as sp
 from gaussguru._errors import stacked_errors
 from gaussguru._rows.cluster import Cluster, Session, find_client
 from gaussguru._rows.draws import draw_evenly
-from gaussguru._rows.rows import BlockMap
 from gaussguru._rows.streams import DRAWN_BYTES, Blocks, LocalParts, Part, check_part_weights
 from gaussguru._rows.threads import Pool, n_threads
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array, Index
-from gaussguru._utils.types import MixedArray
+from gaussguru._utils.types import BlockMap, ErrorBars, Labels, MixedArray, Values
 from gaussguru.sources.arrays import Arrays, row_bytes
 from gaussguru.sources.base import Fields, Source
 from gaussguru.sources.dask_parts import Dask
@@ -137,10 +136,10 @@ class Subsample(NamedTuple):
     ``rows`` are the numbers of its samples in the source, which has ``n_read`` samples, ``n_rows`` of positive weight.
     """
 
-    X: Any
-    y: Any
+    X: Values
+    y: Labels
     weight: Any
-    X_err: Any
+    X_err: ErrorBars
     n_rows: int
     n_read: int
     rows: Index

@@ -16,7 +16,7 @@ import numpy as np
 
 from gaussguru._rows.streams import Part, changed
 from gaussguru._utils.frames import as_numbers
-from gaussguru._utils.types import MixedArray
+from gaussguru._utils.types import MixedArray, Values
 from gaussguru.sources.base import PART_BYTES, Fields, Source, as_part, needed
 from gaussguru.sources.cache import Cache
 from gaussguru.sources.layout import SourceLayout, layout_of
@@ -237,7 +237,7 @@ def _read_groups(
     return part_of_table(table, layout, dtype, number)
 
 
-def part_of_table(table: Any, layout: SourceLayout, dtype: Any, number: int) -> Part:
+def part_of_table(table: Values, layout: SourceLayout, dtype: Any, number: int) -> Part:
     """Return a table of Arrow as a part."""
     y = None if layout.y is None else _labels(table, layout.y, number)
     weight = None if layout.weight is None else _column(table, layout.weight)
@@ -248,12 +248,12 @@ def part_of_table(table: Any, layout: SourceLayout, dtype: Any, number: int) -> 
     return as_part(X, number, y, weight)
 
 
-def _column(table: Any, name: str) -> MixedArray:
+def _column(table: Values, name: str) -> MixedArray:
     values: MixedArray = table.column(name).to_numpy()
     return values if values.dtype.kind in "fiub" else as_numbers(values, f"column {name!r}")
 
 
-def _labels(table: Any, name: str, number: int) -> MixedArray:
+def _labels(table: Values, name: str, number: int) -> MixedArray:
     column = table.column(name)
     if column.null_count:
         raise ValueError(

@@ -1,6 +1,6 @@
 """The dual problem: its objective, its constraints, and the norm of ``w*`` from a dual solution."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -8,6 +8,7 @@ from sklearn.base import BaseEstimator
 
 from gaussguru._guru.certificates.dual_point import Certificate
 from gaussguru._utils.linalg import Array, norm
+from gaussguru._utils.types import Values
 from gaussguru.losses import Loss, resolve_loss
 from gaussguru.noise import Noise
 
@@ -72,7 +73,7 @@ def recover_norm(
     noise: Noise,
     alpha: ArrayLike,
     y: ArrayLike,
-    X: Any,
+    X: Values,
     direction: ArrayLike,
     *,
     sample_weight: ArrayLike | None = None,
@@ -162,7 +163,7 @@ def dual_objective(
     noise: Noise,
     alpha: ArrayLike,
     y: ArrayLike,
-    X: Any,
+    X: Values,
     *,
     sample_weight: ArrayLike | None = None,
     l2: float = 0.0,
@@ -198,7 +199,7 @@ def dual_feasibility(
     noise: Noise,
     alpha: ArrayLike,
     y: ArrayLike,
-    X: Any,
+    X: Values,
     *,
     sample_weight: ArrayLike | None = None,
     fit_intercept: bool = True,
@@ -241,7 +242,7 @@ def duality_gap(estimator: BaseEstimator, X: object, y: ArrayLike, sample_weight
 
 
 def _dual_point(
-    loss: str | Loss, alpha: ArrayLike, y: ArrayLike, X: Any, sample_weight: ArrayLike | None
+    loss: str | Loss, alpha: ArrayLike, y: ArrayLike, X: Values, sample_weight: ArrayLike | None
 ) -> tuple[Loss, Array, Array, Array]:
     """Return the loss, alpha, labels and weights; raise a ValueError for wrong shapes or labels."""
     alpha, y = np.asarray(alpha, dtype=np.float64), np.asarray(y, dtype=np.float64)

@@ -43,6 +43,7 @@ from gaussguru._native import _binding
 from gaussguru._rows.rows import Block, RowVector, dense, piece_rows
 from gaussguru._utils.cached import cached_property
 from gaussguru._utils.linalg import Array, Index, Intercept, diagonal, mirrored
+from gaussguru._utils.types import ErrorBars, Values
 from gaussguru.losses import Loss
 
 
@@ -322,8 +323,8 @@ class ComparedRows(NamedTuple):
     k: int
     other: int
     numbers: Index
-    X: Any
-    errors: Any
+    X: Values
+    errors: ErrorBars
     weights: Array
 
 
