@@ -13,9 +13,6 @@ from gaussguru._utils.types import BlockMap, ErrorBars, Values
 
 # Largest asymmetry and negative eigenvalue of a covariance, relative to its largest entry.
 ROUNDING = 1e-8
-# Least pivot of a covariance far from singular, relative to the largest: variances from products have ten digits.
-DEFINITE = 1e-3
-
 # Mask of missing values, (n_samples, n_features); None if there are none.
 Gaps = NDArray[np.bool_] | None
 
@@ -123,7 +120,8 @@ def roots_of(covariances: Array, map: BlockMap = map) -> tuple[Array, bool]:
             return False
         roots[block] = lower.transpose(0, 2, 1)
         pivots = np.einsum("ijj->ij", lower)
-        return bool(np.all(pivots.min(axis=1) > DEFINITE * pivots.max(axis=1)))
+        # Then variances from products have ten digits.
+        return bool(np.all(pivots.min(axis=1) > 1e-3 * pivots.max(axis=1)))
 
     return roots, all(list(map(fill, firsts)))
 

@@ -18,8 +18,6 @@ from gaussguru._utils.linalg import EPS, Array, Index
 from gaussguru._utils.moments import FeatureMoments
 from gaussguru._utils.types import ErrorBars, Values
 
-# Rows in a block of deviations, which stays in cache.
-PIECE = 4096
 # Least variance of a population in any direction, relative to the squared units of the features.
 LEAST = 1e-6
 
@@ -117,14 +115,15 @@ class Population:
     @classmethod
     def _of_all(cls, values: Array, weight: Array | None) -> "Population":
         """Return means and spreads of samples without missing values, about the means of the first rows."""
+        piece = 4096  # rows in a block of deviations, which stays in cache
         with np.errstate(over="ignore", invalid="ignore"):
-            about = values[:PIECE].mean(axis=0)
+            about = values[:piece].mean(axis=0)
             if weight is None:
                 sums = _binding.column_sums(0, len(values), _binding.MatrixView(values), about).reshape(2, -1)
             else:
                 sums = np.zeros((2, values.shape[1]))
-                for first in range(0, len(values), PIECE):
-                    deviations, s = values[first : first + PIECE] - about, weight[first : first + PIECE]
+                for first in range(0, len(values), piece):
+                    deviations, s = values[first : first + piece] - about, weight[first : first + piece]
                     sums += s @ deviations, s @ np.square(deviations)
             total = np.asarray(len(values) if weight is None else weight.sum(), dtype=np.float64)
             return cls(*FeatureMoments(about, total, *sums).means_and_spreads())

@@ -35,14 +35,6 @@ from gaussguru._utils.blocks import MOST_STORED, row_blocks, row_slices, rows_at
 from gaussguru._utils.linalg import Array, Index
 from gaussguru._utils.types import BlockMap, Values
 
-REASONS = {
-    "laplacian": "it has a kink where samples meet, so its gradient does not tell how far noise moves a score",
-    "sigmoid": "no closed form of its mean under noise is known",
-    "cosine": "no closed form of its mean under noise is known",
-    "chi2": "it is for features that are not negative, which Gaussian noise does not leave so",
-    "precomputed": "kernel values alone do not tell how they change with the features",
-}
-
 
 class Expected(NamedTuple):
     """Expected kernel values and gradients of samples with all points (see the module).
@@ -218,9 +210,14 @@ KINDS: dict[Any, Callable[[Kernel], Any]] = {
 
 def check_kernel(kernel: object, degree: float) -> None:
     """Raise if the mean of a kernel under noise has no closed form here."""
+    reasons: dict[object, str] = {
+        "laplacian": "it has a kink where samples meet, so its gradient does not tell how far noise moves a score",
+        "chi2": "it is for features that are not negative, which Gaussian noise does not leave so",
+        "precomputed": "kernel values alone do not tell how they change with the features",
+    }
     name = "a callable" if callable(kernel) else repr(kernel)
     if callable(kernel) or kernel not in KINDS:
-        reason = REASONS.get(name.strip("'"), "no closed form of its mean under noise is known")
+        reason = reasons.get(kernel, "no closed form of its mean under noise is known")
     elif kernel in ("rbf", "linear") or float(degree).is_integer():
         return
     else:

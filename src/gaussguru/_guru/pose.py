@@ -34,8 +34,6 @@ SMALLEST, LARGEST = 1e-60, 1e60
 # A feature is far from the origin if its mean is more than FAR times its spread, both estimated, like the unit of X,
 # from about FEW samples.
 FAR, FEW = 100.0, 1000
-# Directions from which the size of an ellipsoid is estimated: to a third, which is enough to share smoothing.
-FEW_DIRECTIONS = 8
 
 
 @dataclass(frozen=True)
@@ -219,7 +217,8 @@ def pose_ball(
 
 def _sizes(errors: Errors, n_columns: int) -> Array:
     """Return about the root of the trace of every covariance, from a few directions; 0 only for exact samples."""
-    directions = np.random.default_rng(0).standard_normal((FEW_DIRECTIONS, n_columns))
+    # Eight directions give the size to a third, which is enough to share smoothing.
+    directions = np.random.default_rng(0).standard_normal((8, n_columns))
     return np.asarray(np.sqrt(np.maximum(errors.variances(directions), 0.0).mean(axis=1)))
 
 

@@ -25,11 +25,6 @@ SCRAMBLES = 8
 POINTS = 256
 # Points of the integral of four classes.
 LEGENDRE = 24
-# The least divisor.
-TINY = 1e-300
-# Integral over the highest of independent scores, in standard deviations of a score: its least step, its end beyond the
-# highest mean, and its lowest start.
-FINE_STEP, BEYOND, LOWEST = 0.25, 8.0, 20.0
 LOG_ROOT = 0.5 * np.log(2 * np.pi)
 
 
@@ -136,7 +131,7 @@ def independent_slopes(scores: Array, spreads: Array) -> tuple[Array, Array, Arr
 
 def independent_blocks(scores: Array, spreads: Array | None = None) -> list[slice] | list[Index]:
     """Return blocks of samples with similar ratios of spreads, whose points of integration fit in memory."""
-    step = rows_at_once(scores.shape[1] * (LOWEST + BEYOND) / FINE_STEP)
+    step = rows_at_once(112.0 * scores.shape[1])  # points of an integral, where all spreads are the same
     if spreads is None:
         return [slice(first, first + step) for first in range(0, len(scores), step)]
     factors = spreads.max(axis=1) / spreads.min(axis=1)
@@ -158,13 +153,14 @@ def _independent(scores: Array, spreads: Array | None, *, rough: bool = False) -
         unit = spreads.min(axis=1, keepdims=True)
         behind, spreads = behind / unit, spreads / unit
         widest = float(spreads.max(initial=1.0))
-    # The highest of more than ten scores has a narrower distribution.
-    step, ends = 0.4 if scores.shape[1] <= 10 else FINE_STEP, widest
+    # Numbers are in standard deviations of a score. The highest of more than ten scores has a narrower distribution.
+    step, ends = 0.4 if scores.shape[1] <= 10 else 0.25, widest
     if rough:  # derivatives need fewer digits
         step, ends = 2.0 * step, 0.7 * widest
-    # The peak of a lower class is halfway between its mean and the highest mean; the integral starts 7 below it.
-    low = min(LOWEST * widest, -0.5 * float(behind.min(initial=0.0)) + 7.0 * ends)
-    grid = step * np.arange(-np.ceil(low / step), BEYOND * ends / step + 1)  # the same points for any neighbours
+    # The peak of a lower class is halfway between its mean and the highest mean; the integral starts 7 below it, at
+    # most 20 below the highest mean, and ends 8 above that.
+    low = min(20.0 * widest, -0.5 * float(behind.min(initial=0.0)) + 7.0 * ends)
+    grid = step * np.arange(-np.ceil(low / step), 8.0 * ends / step + 1)  # the same points for any neighbours
     at = grid - behind[:, :, np.newaxis]
     if spreads is not None:
         at /= spreads[:, :, np.newaxis]
@@ -431,6 +427,7 @@ def trivariate_normal(h: Array, correlations: Array) -> Array:
     first = 2 - np.argmax(np.abs(correlations), axis=0)
     columns, order = np.arange(h.shape[1]), (first + np.arange(3)[:, np.newaxis]) % 3
     h1, h2, h3 = np.clip(h[order, columns], -40.0, 40.0)  # beyond, a normal probability is 0 or 1 to rounding
+    least = 1e-300  # the least divisor
     r12, r23, r13 = correlations[[[0, 2, 1], [2, 1, 0], [1, 0, 2]], :][first, :, columns].T
     x, weights = (part[:, np.newaxis] for part in _legendre())
     a, b = np.sin(np.arcsin(r12) * x), np.sin(np.arcsin(r13) * x)
@@ -438,9 +435,9 @@ def trivariate_normal(h: Array, correlations: Array) -> Array:
     total = np.zeros(h.shape[1])
     for r, one, other, end, hj, hk in ((r12, a, b, r23, h2, h3), (r13, b, a, r23, h3, h2)):
         rest = 1.0 - one * one
-        density = np.exp(-0.5 * (h1 * h1 + hj * hj - 2 * one * h1 * hj) / np.maximum(rest, TINY))
+        density = np.exp(-0.5 * (h1 * h1 + hj * hj - 2 * one * h1 * hj) / np.maximum(rest, least))
         third = hk * rest - h1 * (other - one * end) - hj * (end - one * other)
-        u = third / np.sqrt(np.maximum(rest * determinant, TINY))
+        u = third / np.sqrt(np.maximum(rest * determinant, least))
         total += np.arcsin(r) * (weights * density * ndtr(u)).sum(axis=0)
     result = ndtr(h1) * bivariate_normal(h2, h3, r23) + total / (2 * np.pi)
     return np.asarray(np.clip(result, 0.0, 1.0))

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from gaussguru._errors import Errors, Population, check_errors, has_unmeasured, stacked_errors, unmeasured
 from gaussguru._guru.pose import FEW, Objective, Posed, centre, pose_rows, unit_of
 from gaussguru._guru.problems.smoothing import RARE
-from gaussguru._guru.solvers.policy import DEFAULT
+from gaussguru._guru.solvers.policy import NewtonPolicy
 from gaussguru._populations.em import covariance_rows, with_covariance
 from gaussguru._rows.rows import RowVector
 from gaussguru._rows.streams import (
@@ -168,7 +168,7 @@ def surveyed(
 def _drawn(n_rows: int, n_columns: int, n_classes: int, n_parts: int | None) -> float:
     """Return the number of rows drawn from a part: with few parts the size of a subsample, with many more in total."""
     width = 1 if n_classes == 2 else n_classes
-    return DEFAULT.drawn_rows(n_rows, n_columns, width, min(HEADS, n_parts or HEADS))
+    return NewtonPolicy().drawn_rows(n_rows, n_columns, width, min(HEADS, n_parts or HEADS))
 
 
 def units_of(heads: list[Part], *, centred: bool) -> Posed:

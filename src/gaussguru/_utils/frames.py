@@ -1,6 +1,5 @@
 """DataFrames of any library: their names, rows and numbers."""
 
-import numbers
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -78,23 +77,16 @@ def take_rows(values: Values, index: object) -> Values:
 
 def places_of(columns: Any, table: Values) -> Index:
     """Return the numbers of columns of a table, given by index, slice, mask or name."""
-    names, n_columns = column_names(table), int(table.shape[1])
-    columns = [columns] if isinstance(columns, str | numbers.Integral) else columns
-    if isinstance(columns, slice):
-        ends = [part for part in (columns.start, columns.stop) if part is not None]
-        if not (ends and isinstance(ends[0], str)):
-            return np.arange(n_columns)[columns]
-        first, last = (
-            None if part is None else int(places_of(part, table)[0]) for part in (columns.start, columns.stop)
-        )
-        return np.arange(n_columns)[first : None if last is None else last + 1]  # slices by name include both ends
-    if len(columns) and all(isinstance(name, str) for name in columns):
-        known = {name: j for j, name in enumerate([] if names is None else names.tolist())}
-        if unknown := [name for name in columns if name not in known]:
-            raise ValueError(f"columns must be names of features, {list(known)!r}; got {unknown!r}")
-        columns = [known[name] for name in columns]
-    chosen = np.asarray(columns)
-    return np.arange(n_columns)[chosen if chosen.size else slice(0)]
+    names, numbers_of_all = column_names(table), np.arange(int(table.shape[1]))
+    known = {name: j for j, name in enumerate([] if names is None else names.tolist())}
+    by_slice = isinstance(columns, slice)
+    given = [columns.start, columns.stop] if by_slice else np.atleast_1d(np.asarray(columns)).tolist()
+    if unknown := [name for name in given if isinstance(name, str) and name not in known]:
+        raise ValueError(f"columns must be names of features, {list(known)!r}; got {unknown!r}")
+    chosen = [known.get(name, name) for name in given]
+    if by_slice:  # slices by name include both ends
+        return numbers_of_all[chosen[0] : chosen[1] + 1 if isinstance(columns.stop, str) else chosen[1] : columns.step]
+    return numbers_of_all[np.asarray(chosen) if chosen else slice(0)]
 
 
 def text_columns(table: Values) -> Index:

@@ -48,18 +48,18 @@ class SourceLayout(NamedTuple):
 def _by_convention(convention: str, known: list[str], features: Sequence[str] | None) -> Columns:
     """Return features and their errors by a convention of names."""
     roles = column_roles(known, convention=convention, values=features or ())
-    found = roles.columns(features or known)
-    if not found.errors:
+    named = roles.columns(features or known)
+    if not named.errors:
         raise ValueError(f"X_err={convention!r} must fit the names of columns with errors; it fits none of {known!r}")
     if roles.limits or (roles.doubtful and not features):
         columns = [*(column for column, _ in roles.limits.values()), *roles.doubtful]
         raise ValueError(f"columns=[...] must name the features: {columns!r} may be limits or errors, of {known!r}")
-    if found.correlations:
+    if named.correlations:
         raise ValueError(
             f"X_err must name the columns of errors, X_err=[...], to leave out correlations such as "
-            f"{found.correlations[0][2]!r}, which are for tables in memory"
+            f"{named.correlations[0][2]!r}, which are for tables in memory"
         )
-    return found
+    return named
 
 
 def _by_columns(given: Sequence[str], known: list[str], features: Sequence[str] | None) -> Columns:
@@ -89,19 +89,19 @@ def layout_of(columns: Sequence[str], fields: Fields, chosen: Sequence[str] | No
     others = {name for name in (y, weight) if name is not None}
     free, errors = [name for name in known if name not in others], fields.X_err
     if isinstance(errors, str):
-        found = _by_convention(errors, free, chosen)
+        features = _by_convention(errors, free, chosen)
     elif isinstance(errors, list | tuple):
-        found = _by_columns(errors, free, chosen)
+        features = _by_columns(errors, free, chosen)
     else:
-        found = Columns(list(chosen or free), missing="error")
-        if errors is None and (named := named_as_errors(found.values)):
+        features = Columns(list(chosen or free), missing="error")
+        if errors is None and (named := named_as_errors(features.values)):
             raise ValueError(
                 f"X has columns that are named as the errors of others, {named[:3]!r}: X_err must name them, as in "
                 'X_err="auto", or columns=[...] the features alone; to use them as features, rename them'
             )
-    if not found.values:
+    if not features.values:
         raise ValueError(f"the table must have columns besides {sorted(others)!r}; it has {known!r}")
-    return SourceLayout(found, y, weight)
+    return SourceLayout(features, y, weight)
 
 
 def _named(argument: str, name: object, known: list[str]) -> str | None:

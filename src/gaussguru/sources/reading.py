@@ -25,8 +25,8 @@ from gaussguru.sources.tables import Table
 
 # A larger memory map is read in parts automatically.
 STREAMED_BYTES = 1 << 30
-# Default upper limit on the samples of a subsample, and least number of samples of each class.
-MOST_DRAWN, RARE = 100_000, 50
+# Default upper limit on the samples of a subsample.
+MOST_DRAWN = 100_000
 
 
 def as_source(X: object, client: object = None) -> Source | None:
@@ -163,10 +163,11 @@ def drawn(parts: Blocks, n_samples: int | None = None, random_state: int = 0) ->
     n_bytes = sum(size for *_, size in counts)
     ends = np.cumsum([n_part for _, _, n_part, _ in counts])
     wanted = min(n_samples or min(MOST_DRAWN, int(DRAWN_BYTES * n / max(1, n_bytes))), n)
-    places, shares = _drawn_places(table, wanted, np.random.default_rng(random_state), RARE)
-    found = parts.collected(_rows_of_part, places, classes=classes)
-    rows = np.concatenate([begin + index for begin, (index, *_) in zip([0, *ends[:-1]], found, strict=True)])
-    _, *arrays, errors_of_parts = zip(*(part for part in found if len(part[0])), strict=True)
+    # At least 50 samples of each class.
+    places, shares = _drawn_places(table, wanted, np.random.default_rng(random_state), 50)
+    pieces = parts.collected(_rows_of_part, places, classes=classes)
+    rows = np.concatenate([begin + index for begin, (index, *_) in zip([0, *ends[:-1]], pieces, strict=True)])
+    _, *arrays, errors_of_parts = zip(*(part for part in pieces if len(part[0])), strict=True)
     values, labels, weights = map(stacked, arrays)
     errors = stacked_errors(errors_of_parts)
     if labels is not None:

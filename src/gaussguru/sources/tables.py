@@ -67,11 +67,11 @@ class Table(Source):
     @property
     def dataset(self) -> Any:
         """The data as a data set of Arrow."""
-        found = self.__dict__.get("_dataset")
-        if found is None:
-            found = _dataset(self.data, self)
-            self._keep(found, _stamps(found))
-        return found
+        dataset = self.__dict__.get("_dataset")
+        if dataset is None:
+            dataset = _dataset(self.data, self)
+            self._keep(dataset, _stamps(dataset))
+        return dataset
 
     def _keep(self, dataset: object, stamps: dict[str, tuple[int, int]]) -> None:
         object.__setattr__(self, "_dataset", dataset)
@@ -153,24 +153,24 @@ class Table(Source):
 
     def _fragments(self, layout: SourceLayout) -> list[Any]:
         """Return pieces of files of about ``PART_BYTES`` of values each."""
-        found = []
+        pieces = []
         for fragment in self.dataset.get_fragments(filter=self.filter):
             if not hasattr(fragment, "row_groups"):
-                found.append(fragment)
+                pieces.append(fragment)
                 continue
             wanted: list[int] = []
             rows = 0
             for group in fragment.row_groups:
                 if wanted and (rows + group.num_rows) * len(layout.features) * 4 > PART_BYTES:
-                    found.append(fragment.subset(row_group_ids=wanted))
+                    pieces.append(fragment.subset(row_group_ids=wanted))
                     wanted, rows = [], 0
                 wanted.append(group.id)
                 rows += group.num_rows
             if wanted:
-                found.append(fragment.subset(row_group_ids=wanted))
-        if not found:
+                pieces.append(fragment.subset(row_group_ids=wanted))
+        if not pieces:
             raise ValueError("the data set has no files with rows")
-        return found
+        return pieces
 
 
 def _dataset(data: Any, owner: object) -> Any:
@@ -269,6 +269,6 @@ def _matrix(columns: list[MixedArray], n_rows: int, dtype: Any) -> MixedArray:
     matrix = np.empty((n_rows, len(columns)), dtype)
     for first in range(0, n_rows, 1024):
         where = slice(first, first + 1024)
-        for place, column in enumerate(columns):
-            matrix[where, place] = column[where]
+        for j, column in enumerate(columns):
+            matrix[where, j] = column[where]
     return matrix

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 # Sweeps per round over the rows within the margin (measured on news20: 4 take up to 20 % more passes), and over rare
 # features after a step (:mod:`gaussguru._guru.problems.axis`; more save no iterations).
 SWEEPS = 3
-# Number of rows with the largest alpha that are swept in a round, with the misclassified rows, and of sweeps over them
-# (measured: 50 to 100 differ by 20 %, 200 takes 30 % more passes). Rounds end when these sweeps cost more than a pass.
-HARDEST = 100
 
 
 def coordinate_descent(problem: "Binary", enough: float, tol: float) -> "BinaryPoint":
@@ -38,6 +35,10 @@ def coordinate_descent(problem: "Binary", enough: float, tol: float) -> "BinaryP
     # the largest alpha, so large that only rows that are nearly zero differ from a hard margin.
     bias, cap = 0.3 * math.sqrt(square) if problem.fit_intercept else 0.0, 1e6 / square
     params, alpha = np.zeros(rows.n_columns + 1), np.zeros(n)
+    # Number of rows with the largest alpha that are swept in a round, with the misclassified rows, and of sweeps over
+    # them (measured: 50 to 100 differ by 20 %, 200 takes 30 % more passes). Rounds end when these sweeps cost more than
+    # a pass.
+    hardest = 100
 
     def sweep(order: Index, times: int) -> None:
         for _ in range(times):
@@ -53,7 +54,7 @@ def coordinate_descent(problem: "Binary", enough: float, tol: float) -> "BinaryP
         if best is not None and not point.value <= (1 - NEGLIGIBLE) * best.value:
             return min(best, point, key=lambda either: either.value)
         best = point
-        if best.value <= enough or len(wrong) > n / HARDEST:
+        if best.value <= enough or len(wrong) > n / hardest:
             return best
-        sweep(np.union1d(np.argsort(alpha)[-HARDEST:], wrong), HARDEST)
+        sweep(np.union1d(np.argsort(alpha)[-hardest:], wrong), hardest)
         within = np.flatnonzero(margin < 1 - NEGLIGIBLE)

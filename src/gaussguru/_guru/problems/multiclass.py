@@ -232,8 +232,8 @@ class MulticlassLocal(PairLocal[MulticlassPoint]):
         tension = symmetric(kept * point.tension)
         for c, k in zip(*edges, strict=True):
             v, error = flow(c, k)
-            own = tension[c, k] * (self.metric[c] - self.metric[k])
-            demand.append(problem.noise.polar(own + v) + problem.noise.polar_within(error))
+            pull = tension[c, k] * (self.metric[c] - self.metric[k])
+            demand.append(problem.noise.polar(pull + v) + problem.noise.polar_within(error))
 
         def of_pairs(cells: Array) -> list[float]:
             return list(symmetric(kept * cells)[edges])

@@ -25,7 +25,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from gaussguru._guru.solvers.axis_qp import AxisSystems
 from gaussguru._guru.solvers.bounds import Bounds
 from gaussguru._guru.solvers.line_search import falls, is_lost, lowest
 from gaussguru._guru.solvers.linear_systems import NewtonStep, Steps, Systems
-from gaussguru._guru.solvers.policy import DEFAULT, NewtonPolicy
+from gaussguru._guru.solvers.policy import NewtonPolicy
 from gaussguru._guru.solvers.result import Result
 from gaussguru._utils.linalg import Array, Intercept
 
@@ -50,14 +50,13 @@ class Newton:
     max_iter : number of iterations, over all subsamples and smoothing
     verbose : 1 prints a line per iteration
     seed : of the subsamples
-    policy : tuning constants
     """
 
     tol: float = 1e-6
     max_iter: int = 500
     verbose: int = 0
     seed: int = 0
-    policy: NewtonPolicy = DEFAULT
+    policy: ClassVar[NewtonPolicy] = NewtonPolicy()
 
     def solve(self, problem: Problem[P], start: tuple[Array, Intercept] | None = None) -> Result:
         """Minimise, from coefficients and intercept if given."""

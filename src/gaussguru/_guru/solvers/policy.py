@@ -79,6 +79,3 @@ class NewtonPolicy:
         """Return the number of rows to draw from one of ``n_parts`` parts, which has ``n_rows``; not rounded."""
         least, most = self.least_rows(n_columns, width), self.ample * max(1.0, width / 2) * n_columns
         return max(least / n_parts, min(n_rows / self.growth, most / n_parts))
-
-
-DEFAULT = NewtonPolicy()
