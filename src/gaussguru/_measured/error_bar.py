@@ -292,20 +292,8 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         self.rank_ = rank_of(*X.shape) if self.has_errors_ else None
         for name in ("alpha_", "beta_", "kappa_", "kappa_pvalue_", "ridge_", "estimator_", "features_", "pool_"):
             self.__dict__.pop(name, None)  # a linear model and a pool have other attributes
-        number = self.n_components
-        if number == "auto" and (self.rank_ or X_err is None):
-            number = 1
-        elif number == "auto" and not self._is_linear:
-            number = 3 if len(X) > 30 * X.shape[1] else 1  # few samples make one Gaussian
-        population = Deconvolve(
-            number, rank=self.rank_, random_state=seed, n_jobs=self.n_jobs, verbose=max(0, int(self.verbose) - 1)
-        )
         with stage(self, "population"):
-            if whole is None:
-                population._fit(X, X_err, weights)
-            else:
-                population.fit(whole[0], whole[1].y, whole[1].X_err, whole[1].weight)
-                population.__dict__.pop("feature_names_in_", None)  # it is given arrays from now on
+            population = self._population_of(X, X_err, weights, whole, seed)
         self.population_, self.centre_, self.scale_ = View.of(population)
         self.reliability_ = np.ones(X.shape[1])
         if self.has_errors_:
@@ -317,6 +305,24 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
         repeats = 3 if by_number and len(X) < FEW else 1
         folds = [fold for k in range(repeats) for fold in self._folds(X, all_rows, groups, seed + k)]
         return self._fit_pool(table, folds[:1] if by_number and len(X) > 20_000 else folds)
+
+    def _population_of(
+        self, X: Array, X_err: ErrorBars, weights: Array | None, whole: tuple[Source, Fields] | None, seed: int
+    ) -> Deconvolve:
+        """Return the population of samples, or of the source of which they are a subsample."""
+        number = self.n_components
+        if number == "auto" and (self.rank_ or X_err is None):
+            number = 1
+        elif number == "auto" and not self._is_linear:
+            number = 3 if len(X) > 30 * X.shape[1] else 1  # few samples make one Gaussian
+        verbose = max(0, int(self.verbose) - 1)
+        population = Deconvolve(number, rank=self.rank_, random_state=seed, n_jobs=self.n_jobs, verbose=verbose)
+        if whole is None:
+            return population._fit(X, X_err, weights)
+        source, fields = whole
+        population.fit(source, fields.y, fields.X_err, fields.weight)
+        population.__dict__.pop("feature_names_in_", None)  # it is given arrays from now on
+        return population
 
     def _fit_pool(self, table: LabelledMeasurements, folds: list[tuple[Index, Index]]) -> Self:
         """Fit the members to the samples and to noisier copies, and weigh them on held-out ones."""

@@ -41,8 +41,6 @@ from gaussguru._utils.types import BlockMap, ErrorBars, Labels, MixedArray, Valu
 from gaussguru.sources.base import Fields, Source
 from gaussguru.sources.reading import Reading, as_source
 
-# The least decrease of F that ends a line search, as a fraction of the predicted one (Nocedal & Wright, section 3.1).
-DECREASE = 1e-4
 # Coefficients and intercepts from which a fit begins.
 Start = tuple[Array, Intercept]
 
@@ -192,8 +190,9 @@ def minimise(problem: Probit, start: Array, *, tol: float, max_iter: int) -> Min
         sizes = np.maximum(sizes, EPS * max(problem.weight, sizes.max()))  # smaller ones are rounding
         step = -axes @ (at.gradient @ axes / sizes)
         decrement, lost = -float(at.gradient @ step), LOST * abs(at.value)
+        # F must fall by 1e-4 of what is predicted (Nocedal & Wright, section 3.1), here and off a saddle.
         t, to = 1.0, _Point(at.u + step, *problem.at(at.u + step))
-        while t * decrement > lost and not to.value <= at.value - DECREASE * t * decrement:
+        while t * decrement > lost and not to.value <= at.value - 1e-4 * t * decrement:
             t *= 0.5
             to = _Point(at.u + t * step, *problem.at(at.u + t * step))
         is_better = to.value <= at.value + lost and norm(to.gradient) < 0.5 * norm(at.gradient)
@@ -212,7 +211,7 @@ def _off_saddle(problem: Probit, at: _Point, curvature: float, axis: Array) -> _
     while -0.5 * curvature * t * t > lost:
         for step in (t * axis, -t * axis):
             to = _Point(at.u + step, *problem.at(at.u + step))
-            if to.value <= at.value + DECREASE * 0.5 * curvature * t * t:
+            if to.value <= at.value + 1e-4 * 0.5 * curvature * t * t:
                 return to
         t *= 0.5
     return None
