@@ -350,7 +350,7 @@ def test_evaluation_of_measurements_says_what_the_library_computes(n_classes):
     assert page.headings == [
         "Accuracy", "Confusion matrix", "Weights of the features", "Population and reliability", "Probabilities",
         "Accuracy with larger errors",
-        "Measure these again", "Doubtful predictions", *(["Certificate"] if model.method_ != "probit" else []),
+        "Measure these again", "Doubtful predictions",
         "Model card", "Left out",
     ]  # fmt: skip
     expected = model.predict_proba(X, E)

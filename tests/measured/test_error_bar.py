@@ -266,7 +266,6 @@ def test_without_errors_the_fit_is_a_plain_calibrated_classifier():
     test, _, _, labels = table(4000, seed=6)
     clf = ErrorBarClassifier(model="linear").fit(truth, y)
     assert not clf.has_errors_
-    assert "posterior" not in clf.cv_scores_["method"]
     np.testing.assert_array_equal(clf.reliability_, 1.0)
     assert clf.kappa_ == 1
     assert np.isnan(clf.kappa_pvalue_)

@@ -67,6 +67,17 @@ class Sample:
         """The number of samples."""
         return max(self.total, len(self.rows))
 
+    def pairs(self, means: Array) -> tuple[Array, Array, Array]:
+        """Return the covariance of pairs of values that were both measured, their weights, and those of the samples."""
+        rows = self.rows
+        s = np.ones(len(rows)) if self.weight is None else self.weight / self.weight.max()
+        values, totals = rows.values.astype(np.float64, copy=False) - means, np.asarray(s.sum())
+        if rows.known is not None:
+            values *= rows.known
+            known = rows.known.astype(np.float64)
+            totals = np.maximum((known * s[:, np.newaxis]).T @ known, 1e-300)
+        return (values * s[:, np.newaxis]).T @ values / totals, totals, s
+
     def sums(self, state: EmState, *, with_noise: bool) -> Any:
         """Return the sums over blocks of rows, in order, so that the result does not depend on threads."""
         scaled, weight = self.rows.scaled(state.kappa), self.weight
@@ -376,22 +387,14 @@ def _pairs(rows: Readings, weight: Array | None, marginal: Population) -> Array:
     Correlations are shrunk by a factor: a covariance of few samples has directions of next to no variance by chance,
     and with entries from different samples many more (measured with 60 to 200 features of two common factors).
     """
-    values = rows.values.astype(np.float64) - marginal.means
-    s = np.ones(len(rows)) if weight is None else weight / weight.max()
-    if rows.known is None:
-        totals: Any = s.sum()
-        counts: Any = totals
-    else:
-        values *= rows.known
-        known = rows.known.astype(np.float64)
-        totals = np.maximum((known * s[:, np.newaxis]).T @ known, 1e-300)
-        counts = np.maximum(s @ known, 1e-300)
-    C = (values * s[:, np.newaxis]).T @ values / totals
+    sample = Sample(rows, weight)
+    C, totals, s = sample.pairs(marginal.means)
     if rows.is_diagonal:
+        counts = totals if rows.known is None else np.maximum(s @ rows.known.astype(np.float64), 1e-300)
         diagonal(C)[:] -= s @ np.broadcast_to(rows.noise, rows.shape) / counts
     else:
         C -= rows.total_noise(s) / totals
-    d, n = rows.n_features, Sample(rows, weight).size
+    d, n = rows.n_features, sample.size
     shrinkage = d / (d + n) if rows.known is None else min(0.5, math.sqrt(d / n))
     variances = np.diag(C).copy()
     C *= 1.0 - shrinkage

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -205,18 +204,10 @@ class Search:
 
     def _single(self, sample: Sample) -> EmState:
         """Return a start of one Gaussian: the covariance of the measured values minus that of the noise."""
-        rows, weight = sample.rows, sample.weight
-        values = rows.values.astype(np.float64, copy=False) - self.means
-        s = np.ones(len(rows)) if weight is None else weight / weight.max()
-        noise = s[:, np.newaxis] * rows.noise_variances
-        totals: Any = s.sum()
-        if rows.known is not None:  # sums over pairs that were both measured
-            values, noise = (np.where(rows.known, part, 0.0) for part in (values, noise))
-            known = rows.known.astype(np.float64)
-            totals = np.maximum((known * s[:, np.newaxis]).T @ known, 1e-300)
-        units = self.spreads
-        C = (values * s[:, np.newaxis]).T @ values / totals / np.multiply.outer(units, units)
-        noise = noise.sum(axis=0) / np.diag(np.broadcast_to(totals, C.shape)) / np.square(units)
+        units, (C, totals, s) = self.spreads, sample.pairs(self.means)
+        C /= np.multiply.outer(units, units)
+        noise = (s[:, np.newaxis] * sample.rows.noise_variances).sum(axis=0)
+        noise = noise / np.diag(np.broadcast_to(totals, C.shape)) / np.square(units)
         values, axes = np.linalg.eigh(C - np.diag(noise))
         # Axes below the floor keep their order: of equal ones, rounding would choose the first factor.
         T = (axes * np.maximum(values, np.linspace(0.05, 0.06, len(units)))) @ axes.T * np.multiply.outer(units, units)
