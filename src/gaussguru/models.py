@@ -110,7 +110,7 @@ def _described(estimator: Estimator) -> Record:
         "parameters": {name: value for name, value in last.get_params(deep=False).items() if is_plain(value)},
         "scaled": None,  # neither scaling nor spreads of the features are known
         "spread": 1.0,
-        **({"encoded": sorted(exact)} if exact else {}),
+        "encoded": sorted(exact),
     }
 
 

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from itertools import islice
-from typing import IO, Any
+from types import ModuleType
+from typing import IO, Any, TypeAlias
 from xml.parsers import expat
 
 import numpy as np
@@ -24,12 +25,15 @@ import pyarrow as pa
 from gaussguru._tables import base
 from gaussguru._tables.base import NO_VALUE, Batched
 from gaussguru._tables.contents import TableError, quoted, shortened
+from gaussguru._utils.types import Record
 
+# An object of astropy or openpyxl, which have no types: a table, a field, a sheet, a cell.
+Foreign: TypeAlias = Any
 # Bytes of a file that is read as a whole.
 WHOLE = 1 << 30
 
 
-def extra(module: str, title: str, name: str) -> Any:
+def extra(module: str, title: str, name: str) -> ModuleType:
     """Return a module of an extra, or say how to install it."""
     try:
         return importlib.import_module(module)
@@ -56,8 +60,8 @@ class Fits(_Foreign):
     """A table of a FITS file, mapped and read in blocks."""
 
     title = "FITS"
-    _file: Any = None
-    _data: Any = None
+    _file: Foreign = None
+    _data: Foreign = None
 
     def _open(self) -> None:
         fits = extra("astropy.io.fits", self.title, "astro")
@@ -94,7 +98,7 @@ class Fits(_Foreign):
             part = self._data[first : first + self._rows]
             yield pa.RecordBatch.from_arrays([self._values(part, place) for place in places], columns)
 
-    def _values(self, part: np.recarray[Any, Any], place: int) -> pa.Array:
+    def _values(self, part: Foreign, place: int) -> pa.Array:
         """Return the values of a column in some rows, null where there is none."""
         kind, null = self.schema.types[place], self._fields[place].null
         raw = np.asarray(np.recarray.field(part, place))
@@ -117,7 +121,7 @@ class Fits(_Foreign):
         super().close()
 
 
-def _texts(words: Iterable[Any]) -> pa.Array:
+def _texts(words: Iterable[object]) -> pa.Array:
     """Return texts without blanks around them, null where nothing is left."""
     stripped = [str(word).strip() for word in words]
     return pa.array(stripped, pa.string(), mask=np.array([not word for word in stripped], dtype=bool))
@@ -174,7 +178,7 @@ class VoTable(_Whole):
         self.units = {name: str(each.unit) for name, each in zip(names, table.fields, strict=True) if each.unit}
         return pa.Table.from_arrays([_votable_values(table, field) for field in table.fields], names)
 
-    def _check_binary(self, table: Any, version: str, size: int) -> None:
+    def _check_binary(self, table: Foreign, version: str, size: int) -> None:
         """Raise unless the rows have all bytes of the stream: the last one is left out where it is cut."""
         values, expected = table.array.data, 0
         for field in table.fields:
@@ -191,7 +195,7 @@ class VoTable(_Whole):
             )
 
 
-def _votable_values(table: Any, field: Any) -> pa.Array:
+def _votable_values(table: Foreign, field: Foreign) -> pa.Array:
     """Return the values of a field, null where there is none, and empty lists in place of arrays."""
     values, mask = table.array.data[field.ID], np.asarray(table.array.mask[field.ID])
     if values.dtype.kind in "OUS" and field.datatype in ("char", "unicodeChar") and values.ndim == 1:
@@ -227,7 +231,7 @@ class _Scan:
         parser.CharacterDataHandler, parser.buffer_text = self._text, True
         parser.ParseFile(file)
 
-    def _refuse_doctype(self, *_: Any) -> None:
+    def _refuse_doctype(self, *_: object) -> None:
         raise TableError(f"{self.name} has a document type, which may define entities; leave it out")
 
     def _start(self, tag: str, given: dict[str, str]) -> None:
@@ -298,7 +302,7 @@ class Excel(_Whole):
                 with archive.open(entry) as part:
                     _check_prolog(self.name, part)
 
-    def _header(self, sheet: Any) -> tuple[list[str], int]:
+    def _header(self, sheet: Foreign) -> tuple[list[str], int]:
         """Return the names of the columns of a sheet, and the number of their row; no names if there are none."""
         if not hasattr(sheet, "reset_dimensions"):
             return [], 0
@@ -309,13 +313,13 @@ class Excel(_Whole):
                 return names[: max(place for place, name in enumerate(names) if name) + 1], number
         return [], 0
 
-    def _columns(self, sheet: Any) -> tuple[pa.Table, bool]:
+    def _columns(self, sheet: Foreign) -> tuple[pa.Table, bool]:
         """Return the columns of a sheet, without empty rows, and whether a cell of the others is empty."""
         names, number = self._header(sheet)
         self._limits.check_columns(self.name, "", len(names))
         if number > 1:
             self.notes.append(f"{self.name}: the names of the columns are in row {number}, and rows above are not used")
-        cells: list[list[Any]] = [[] for _ in names]
+        cells: list[list[object]] = [[] for _ in names]
         has_gaps = False
         for place, row in enumerate(sheet.iter_rows(number + 1, max_col=len(names), values_only=True), start=1):
             if place % 1000 == 0:
@@ -331,7 +335,7 @@ class Excel(_Whole):
         columns = [self._column(name, column) for name, column in zip(names, cells, strict=True)]
         return pa.Table.from_arrays(columns, names), has_gaps
 
-    def _column(self, name: str, cells: list[Any]) -> pa.Array:
+    def _column(self, name: str, cells: list[Foreign]) -> pa.Array:
         """Return the cells of a column as one type: numbers, also if written as text, truth values, or texts."""
         kinds = {type(cell) for cell in cells} - {type(None)}
         texts = {cell for cell in cells if isinstance(cell, str)}
@@ -350,11 +354,11 @@ class Excel(_Whole):
                 return pa.array(values, pa.int64() if is_whole else pa.float64())
         return _texts([_written(cell) for cell in cells])
 
-    def _check_formulas(self, sheet: Any, formulas: Any) -> None:
+    def _check_formulas(self, sheet: Foreign, formulas: Foreign) -> None:
         """Raise if a cell has a formula whose value was not saved: it would be taken for empty."""
         formulas.reset_dimensions()
         names, number = self._header(sheet)
-        span: dict[str, Any] = {"min_row": number + 1, "max_col": len(names), "values_only": True}
+        span: Record = {"min_row": number + 1, "max_col": len(names), "values_only": True}
         for place, rows in enumerate(zip(sheet.iter_rows(**span), formulas.iter_rows(**span), strict=False), start=1):
             for name, value, formula in zip(names, *rows, strict=False):
                 if value is None and formula is not None:
@@ -364,7 +368,7 @@ class Excel(_Whole):
                     )
 
 
-def _written(cell: Any) -> str:
+def _written(cell: object) -> str:
     """Return a cell as text, "" where it is empty."""
     return "" if cell is None else cell.isoformat() if isinstance(cell, datetime | date | time) else str(cell)
 
@@ -372,7 +376,7 @@ def _written(cell: Any) -> str:
 def _check_prolog(name: str, file: IO[bytes]) -> None:
     """Raise if an XML document has a document type."""
 
-    def refuse(*_: Any) -> None:
+    def refuse(*_: object) -> None:
         raise TableError(f"{name} has a document type in it, which may define entities")
 
     parser = expat.ParserCreate()

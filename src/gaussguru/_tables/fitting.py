@@ -37,7 +37,7 @@ from gaussguru._utils.blocks import row_slices
 from gaussguru._utils.checks import ParameterError
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array
-from gaussguru._utils.types import ErrorBars, Estimator, Labels, MixedArray, Record, Values
+from gaussguru._utils.types import ColumnCells, ErrorBars, Estimator, Labels, MixedArray, Record, Values
 from gaussguru.preprocessing import WithErrors
 from gaussguru.sources import Arrays
 from gaussguru.sources.base import Fields, Mapped, Source
@@ -98,9 +98,9 @@ class TrainingRows(NamedTuple):
     X_err: ErrorBars
     texts: list[str]
     counts: NDArray[np.intp]
-    encode: Callable[[NDArray[np.intp]], Any]
+    encode: Callable[[NDArray[np.intp]], Labels]
     moments: Moments | None = None
-    weights: Any = None
+    weights: Labels = None
     weight: float | None = None
     groups: MixedArray | None = None
 
@@ -118,7 +118,7 @@ class TrainingRows(NamedTuple):
         )  # fmt: skip
 
 
-def used_rows(codes: Any, weights: Any, n_codes: int) -> NDArray[np.intp]:
+def used_rows(codes: Labels, weights: Labels, n_codes: int) -> NDArray[np.intp]:
     """Return the number of rows of positive weight with each code."""
     return np.bincount(codes, None if weights is None else weights > 0, n_codes).astype(np.intp)
 
@@ -211,7 +211,7 @@ class _Labels(NamedTuple):
     kind: str
     classes: MixedArray
     counts: NDArray[np.intp]
-    y: Any
+    y: Labels
     largest: float
     unit: str = "row"
 
@@ -369,7 +369,7 @@ def _fit_error_bars(rows: TrainingRows, labels: _Labels, folds: int, options: Re
     return _Fitted(steps, found, found.estimator_, accuracy, passes, about, more)
 
 
-def _about_pool(scores: dict[str, list[Any]], n_members: int) -> Record:
+def _about_pool(scores: ColumnCells, n_members: int) -> Record:
     """Return what the card says of a pool: log losses on held-out rows, as measured and (if known) with more noise."""
     rows = {name: place for place, name in enumerate(scores["member"])}
     about: Record = {"method": "pool"}
@@ -477,7 +477,7 @@ def path_table(
     folds: int = 5,
     max_classes: int | None = None,
     **options: Any,
-) -> tuple[dict[str, list[Any]], list[str]]:
+) -> tuple[ColumnCells, list[str]]:
     """Return linear classifiers of a table along a path of noise levels.
 
     Parameters

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ MOST_KEPT = 1_000_000
 
 
 def evaluate_model(
-    model: Model, parts: Iterable[tuple[Any, Any, MixedArray]], noise_levels: Iterable[float] | None = None
+    model: Model, parts: Iterable[tuple[Values, ErrorBars, MixedArray]], noise_levels: Iterable[float] | None = None
 ) -> Record:
     """Return what a model is worth on a table, read part by part.
 

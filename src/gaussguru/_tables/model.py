@@ -17,7 +17,7 @@ from gaussguru._tables.contents import TableError, quoted
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.schema import label_value
 from gaussguru._utils.blocks import rows_at_once
-from gaussguru._utils.types import ErrorBars, Estimator, MixedArray, Values
+from gaussguru._utils.types import ErrorBars, Estimator, Labels, MixedArray, Record, Values
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Model:
     """
 
     estimator: Estimator
-    card: dict[str, Any]
+    card: Record
 
     @property
     def layout(self) -> Layout:
@@ -183,7 +183,7 @@ class Model:
             return gains
         return remeasure_gain(self.estimator, self.named(X), X_err, shrunk_errors(X_err, factor))
 
-    def labels(self, texts: Any, table: str) -> MixedArray:
+    def labels(self, texts: Labels, table: str) -> MixedArray:
         """Return labels in the type of ``classes_``, from their texts; ``table`` is the name of the file."""
         known = {value: value for value in self.classifier.classes_.tolist()}
         values = {}

@@ -189,7 +189,7 @@ class _Gaps:
             complete &= labelled
         self.n_rows += n
         if not complete.all():
-            given: list[Any] = [X, X_err, y, weights, groups]
+            given: list[Values] = [X, X_err, y, weights, groups]
             X, X_err, y, weights, groups = (None if rows is None else rows[complete] for rows in given)
         if not sparse:
             X = pd.DataFrame(X, columns=self.layout.features, copy=False)
@@ -214,7 +214,7 @@ class _Gaps:
             )
 
 
-def _cut(parts: Iterable[tuple[Any, Record]], most_rows: int | None) -> Iterator[tuple[Any, Record]]:
+def _cut(parts: Iterable[tuple[Values, Record]], most_rows: int | None) -> Iterator[tuple[Values, Record]]:
     """Yield parts with no more rows than these."""
     for numbers, columns in parts:
         n = numbers.shape[0]
@@ -348,7 +348,7 @@ def read_all(table: TableReader, layout: Layout, *, learning: bool = False) -> D
     Data
         With the layout; one without features, of a libsvm file to learn from, has them only now.
     """
-    sparse, n_rows, parts = isinstance(table, Libsvm), 0, dict[str, list[Any]]()
+    sparse, n_rows, parts = isinstance(table, Libsvm), 0, dict[str, list[Values]]()
     for part in read_parts(table, layout, labels=True, learning=learning):
         n_rows += part.n_rows
         for name, values in part.arrays().items():
@@ -372,7 +372,7 @@ def read_all(table: TableReader, layout: Layout, *, learning: bool = False) -> D
     return Data(table.name, frame, X_err, y, layout, n_rows, **others)
 
 
-def _stack(parts: list[Any]) -> Array:
+def _stack(parts: list[Array]) -> Array:
     """Return parts one below the other, giving each back as soon as it is copied: they are never all there twice."""
     stacked = np.empty((sum(map(len, parts)), *parts[0].shape[1:]))
     last = len(stacked)
@@ -383,7 +383,7 @@ def _stack(parts: list[Any]) -> Array:
     return stacked
 
 
-def _stack_sparse(parts: list[Any], layout: Layout, name: str) -> tuple[Any, Layout]:
+def _stack_sparse(parts: list[Values], layout: Layout, name: str) -> tuple[Values, Layout]:
     width = max(part.shape[1] for part in parts)
     for part in parts:
         part.resize(part.shape[0], width)

@@ -25,8 +25,8 @@ from gaussguru._tables.files import format_of
 from gaussguru._tables.fitting import Moments, TrainingRows, used_rows
 from gaussguru._tables.layout import Layout
 from gaussguru._tables.schema import checked_frame, read_parts
-from gaussguru._utils.linalg import EPS, Array
-from gaussguru._utils.types import MixedArray
+from gaussguru._utils.linalg import EPS, Array, Index
+from gaussguru._utils.types import Labels, MixedArray, Values
 from gaussguru.sources import Arrays, Dask
 from gaussguru.sources.base import needed
 
@@ -132,7 +132,7 @@ class _Ranked:
     def __len__(self) -> int:
         return len(self.codes)
 
-    def __getitem__(self, where: Any) -> MixedArray:
+    def __getitem__(self, where: Index | slice) -> MixedArray:
         return np.asarray(self.ranks[self.codes[where]])
 
 
@@ -186,7 +186,7 @@ def rows_on_cluster(
         moments = _moments(means.to_numpy(), variances.to_numpy(), int(n_rows))
         known = counts.index.tolist()
 
-        def encode(ranks: MixedArray) -> Any:
+        def encode(ranks: MixedArray) -> Labels:
             return texts.map(dict(zip(known, ranks.tolist(), strict=True)), meta=("__gaussguru_label", np.int64))
 
         source = Dask(frame, columns=layout.features)
@@ -196,7 +196,7 @@ def rows_on_cluster(
         )  # fmt: skip
 
 
-def _check_cells(dask: Any, texts: Any, layout: Layout, decimal: str, name: str) -> None:
+def _check_cells(dask: Values, texts: Values, layout: Layout, decimal: str, name: str) -> None:
     """Raise with a list of the cells of files that are no numbers, if there are any."""
     wanted = [*layout.numbers, *filter(None, [layout.weights])]
     parts = [dask.delayed(_broken_cells)(part, wanted, decimal, layout.words) for part in texts[wanted].to_delayed()]
@@ -207,7 +207,7 @@ def _check_cells(dask: Any, texts: Any, layout: Layout, decimal: str, name: str)
     cells.check()
 
 
-def _broken_cells(part: Any, columns: list[str], decimal: str, words: list[str]) -> tuple[int, Cells]:
+def _broken_cells(part: Values, columns: list[str], decimal: str, words: list[str]) -> tuple[int, Cells]:
     """Return the number of rows of a partition, and the cells that are no numbers."""
     cells, none = Cells("", TableError), pa.array([*NO_VALUE, *words])
     for name in columns:
@@ -221,7 +221,7 @@ def _moments(means: Array, variances: Array, n_rows: int) -> Moments:
     return Moments(means, variances, np.where(varies, np.sqrt(variances), 1.0))
 
 
-def _checked(part: Any, layout: Layout, name: str) -> Any:
+def _checked(part: Values, layout: Layout, name: str) -> Values:
     """Return values, errors and texts of labels of a partition, checked as those of a table in memory."""
     found = checked_frame(part, layout, name)
     errors = {}

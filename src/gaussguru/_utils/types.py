@@ -27,6 +27,9 @@ Labels: TypeAlias = Any
 MixedArray: TypeAlias = NDArray[Any]
 # Values of any type by name: parameters, or an object of JSON.
 Record: TypeAlias = dict[str, Any]
+# The columns of a small table by name, and its rows: cells of numbers, texts and None.
+ColumnCells: TypeAlias = dict[str, list[Any]]
+RowCells: TypeAlias = list[list[Any]]
 # A seed, a generator of NumPy, or None.
 Seed: TypeAlias = Any
 # The path of a directory, as text or Path, or None.

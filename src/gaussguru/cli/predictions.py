@@ -16,7 +16,7 @@ import typer
 
 from gaussguru._tables.contents import FileLimits, TableError, quoted
 from gaussguru._tables.files import write_tables, writing, written_format
-from gaussguru._utils.types import MixedArray, Record
+from gaussguru._utils.types import ColumnCells, MixedArray, Record
 from gaussguru.cli import console, options
 from gaussguru.cli.console import AsJson, Force, Quiet, app, cell, count
 
@@ -250,7 +250,7 @@ def evaluate(
     _print_evaluation(result)
 
 
-def _named(seen: list[tuple[MixedArray, Record]], row: list[int], **columns: list[Any]) -> dict[str, list[Any]]:
+def _named(seen: list[tuple[MixedArray, Record]], row: list[int], **columns: list[Any]) -> ColumnCells:
     """Return columns on some rows, given by their places among those that were evaluated, with numbers and names.
 
     Numbers are those in the file, from 1. ``seen`` has, of every part, which rows were evaluated, and the columns of

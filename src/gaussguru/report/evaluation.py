@@ -24,7 +24,7 @@ from gaussguru._measured.remeasure import remeasure_gain
 from gaussguru._utils.checks import check_real
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.linalg import Array, Index
-from gaussguru._utils.types import ErrorBars, Estimator, Labels, MixedArray, Seed, Values
+from gaussguru._utils.types import ErrorBars, Estimator, Labels, MixedArray, Record, RowCells, Seed, Values
 from gaussguru.plotting import RemeasureDisplay, RobustnessCurveDisplay, SigmaPathDisplay
 from gaussguru.report.card import model_card
 from gaussguru.report.judgement import Judge
@@ -60,7 +60,7 @@ def evaluation_report(
     X_err: ErrorBars = None,
     *,
     title: str = "Evaluation",
-    noise_levels: Any = None,
+    noise_levels: Values = None,
     absolute: bool = False,
     remeasure: float = 0.5,
     random_state: Seed = 0,
@@ -217,7 +217,7 @@ class _Evaluation:
         """Return predicted and observed accuracy by size of the errors; None if probabilities ignore these."""
         return None
 
-    def _expected(self) -> list[list[Any]]:
+    def _expected(self) -> RowCells:
         """Return the rows of the table of scores with the expected accuracy under noise."""
         if self.by_errors or (self.is_linear and self.noises):
             value = under_noise.expected_accuracy(self.model, self.X, self.y, X_err=self.X_err)
@@ -245,7 +245,7 @@ class _Evaluation:
         rows += self._errors_ignored()
         self.report.heading("Accuracy").table(["", "model", "class frequencies", "meaning"], rows)
 
-    def _errors_ignored(self) -> list[list[Any]]:
+    def _errors_ignored(self) -> RowCells:
         """Return the rows of the table of scores if the model is told that all measured values are exact."""
         if not self.by_errors or isinstance(self.X_err, Limits) or not is_calibrated(self.model):
             return []
@@ -319,7 +319,7 @@ class _Evaluation:
         self.report.heading("Most frequent confusions").table(["true class", "predicted", "samples"], rows)
         self.left_out["Confusion matrix"] = f"it would have {len(names)} rows"
 
-    def noise(self, noise_levels: Any, absolute: bool, random_state: Seed) -> None:
+    def noise(self, noise_levels: Values, absolute: bool, random_state: Seed) -> None:
         """Add the curve of accuracy against noise on the features."""
         section = "Accuracy under noise"
         if self.no_features:
@@ -412,7 +412,7 @@ class _Evaluation:
             caption += f"; distances are in {self.unit}"
         self.report.table(header, cells, caption=f"{caption}.")
 
-    def _groups(self, doubts: Array) -> list[list[Any]]:
+    def _groups(self, doubts: Array) -> RowCells:
         """Return rows for groups of doubts: name, number of predictions, and the fraction of right ones."""
         names = ["below 0.1 %", "0.1 % to 1 %", "1 % to 10 %", "10 % to 25 %", "25 % and more"]
         places = np.digitize(doubts, [0.001, 0.01, 0.1, 0.25])
@@ -422,7 +422,7 @@ class _Evaluation:
             for name, right in zip(names, members, strict=True)
         ]
 
-    def _named(self, rows: Index) -> tuple[str, str, list[list[Any]]]:
+    def _named(self, rows: Index) -> tuple[str, str, RowCells]:
         """Return the header of row names, a clause on it, and the cells (name, predicted, true label) of given rows."""
         names, counted = _row_names(self.X)
         words = "; rows are counted from 1" if counted == "row" else ", by the index of the table"
@@ -437,7 +437,7 @@ class _Evaluation:
         display = SigmaPathDisplay.from_cv(self.final, unit=self.unit, ax=new_axes())
         self.report.heading("Choice of the noise level").figure(display, caption=caption)
 
-    def certificate(self, card: Mapping[str, Mapping[str, Any]]) -> None:
+    def certificate(self, card: Mapping[str, Record]) -> None:
         """Add the duality gap of the fit, in words."""
         if "certificate" not in card:
             self.left_out["Certificate"] = f"{type(self.final).__name__} has none"
@@ -480,7 +480,7 @@ class _CalibratedEvaluation(_Evaluation):
         """Return predicted and observed accuracy by size of the errors."""
         return by_error_size(self.sizes, self.of_predicted, self.right)
 
-    def _expected(self) -> list[list[Any]]:
+    def _expected(self) -> RowCells:
         """Return the row of the table of scores with the mean probability of the predicted labels."""
         share = percent(self.of_predicted.mean())
         return [["expected accuracy", share, "", "the mean probability of the predicted labels"]]
@@ -590,7 +590,7 @@ class _CalibratedEvaluation(_Evaluation):
         columns = pool_table(scores)
         self.report.table(list(columns), list(zip(*columns.values(), strict=True)))
 
-    def noise(self, noise_levels: Any, absolute: bool, random_state: Seed) -> None:
+    def noise(self, noise_levels: Values, absolute: bool, random_state: Seed) -> None:
         """Add accuracy and log loss with larger errors."""
         section = "Accuracy with larger errors"
         if self.X_err is None:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from gaussguru._utils.linalg import Array, Index
-from gaussguru._utils.types import MixedArray
+from gaussguru._utils.types import ColumnCells, MixedArray
 from gaussguru.report.reliability import Reliability, proper_scores
 
 # Number of probabilities kept for areas under ROC curves; of more rows every second, fourth, ... is kept.
@@ -99,7 +99,7 @@ class Judgement(NamedTuple):
             "brier_score": 0.5 * brier if len(self.classes) == 2 else brier,
         }
 
-    def table(self) -> dict[str, list[Any]]:
+    def table(self) -> ColumnCells:
         """Return columns: each class, its number of rows, frequency and recall, and the numbers by predicted class."""
         counts = self.confusion.sum(axis=1).tolist()
         columns = {"class": self.classes, "rows": counts, "frequency": self.frequencies.tolist(), "recall": self.recall}

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from gaussguru._utils.files import replacing
-from gaussguru._utils.types import Axes, Figure
+from gaussguru._utils.types import Axes, Figure, Record
 from gaussguru.plotting import style
 
 _NUMBER = r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?"
@@ -177,7 +177,7 @@ class Report:
         image = f'<img style="{size}" alt="{escape(alt or caption)}" src="{source}">'
         return self._add(f'<figure><div class="scroll">{image}</div>{below}</figure>')
 
-    def card(self, card: Mapping[str, Mapping[str, Any]]) -> Self:
+    def card(self, card: Mapping[str, Record]) -> Self:
         """Add a model card: groups of names and values, as :func:`model_card` returns them."""
         rows = []
         for group, entries in card.items():

@@ -1,11 +1,8 @@
 """The log losses of the members of a pool on held-out samples, and the gain of error bars: as a table and in words."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
-from gaussguru._utils.types import Estimator
+from gaussguru._utils.types import Estimator, Record
 
 # Rows of ``cv_scores_`` besides members, in the order of the table, and their names there.
 BESIDE = {
@@ -22,7 +19,7 @@ def has_pool(model: Estimator) -> bool:
     return not getattr(model, "_is_linear", True)
 
 
-def pool_table(scores: Mapping[str, Any]) -> dict[str, list[str]]:
+def pool_table(scores: Record) -> dict[str, list[str]]:
     """Return the log losses on held-out samples as the columns of a table, of text.
 
     Parameters
@@ -51,7 +48,7 @@ def pool_table(scores: Mapping[str, Any]) -> dict[str, list[str]]:
     return columns
 
 
-def pool_in_words(scores: Mapping[str, Any], option: str = "use_error_sizes=True") -> list[str]:
+def pool_in_words(scores: Record, option: str = "use_error_sizes=True") -> list[str]:
     """Return sentences on the gain in log loss by error bars, and by their sizes as features.
 
     Parameters
