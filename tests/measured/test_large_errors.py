@@ -11,7 +11,13 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import QuantileTransformer, StandardScaler
 
-from gaussguru import CollapseWarning, ErrorBarClassifier, GuruClassifier, PopulationClassifier
+from gaussguru import (
+    CollapseWarning,
+    ErrorBarClassifier,
+    GuruClassifier,
+    KernelGuruClassifier,
+    PopulationClassifier,
+)
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import Limits, LowRank, Measured
 from gaussguru.population import Deconvolve
@@ -91,6 +97,31 @@ def test_probabilities_are_continuous_in_the_errors(name, n_classes):
             if form == "values":
                 again = there.predict_proba(Measured(x * unit, np.minimum(errors * unit, np.inf)))
                 np.testing.assert_allclose(again, found, atol=UNITS.get(name, 2e-5))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize(
+    "model",
+    [
+        GuruClassifier(0.1), KernelGuruClassifier(0.1), KernelGuruClassifier(0.1, kernel="poly", degree=2),
+        KernelGuruClassifier(0.1, n_components=40, spread="exact"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_classifiers_for_noise_are_continuous_in_all_finite_errors(model, n_classes):
+    """And jump to infinity: the rest of the sample then fills the gap, which a limit of noise would forget."""
+    X, err, y = samples(n_classes)
+    fitted, sizes = clone(model).fit(X, y, X_err=err), SIZES[SIZES < 1e149]
+    for which in ([True, True], [True, False]):
+        errors = np.where(which, sizes[:, np.newaxis], 0.3)
+        steps = np.abs(np.diff(fitted.predict_proba(np.tile([2.0, -1.0], (len(sizes), 1)), errors), axis=0))
+        assert steps.max() < 0.06
+        assert steps[sizes[1:] > 1e6].max() < 1e-6
+    X, y = np.repeat(X[:, :1], 2, axis=1), (X[:, 0] > 0).astype(int)  # each feature tells the other
+    fitted = clone(model).fit(X, y, X_err=0.01)
+    told = [fitted.predict_proba(X, [[0.01, size]] * len(X))[np.arange(len(X)), y] for size in (1e140, np.inf)]
+    assert np.mean(told[1] > 0.5) > max(0.85, np.mean(told[0] > 0.5) - 0.02)
+    assert np.log(told[1] + 1e-6).mean() > np.log(told[0] + 1e-6).mean() + 0.1
 
 
 @pytest.mark.parametrize("kind", ["constant", "the same"])
