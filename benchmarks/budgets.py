@@ -15,7 +15,7 @@ import numpy as np
 from problems import DATA, a9a, covtype, digits, feature_scale, gaussian, letter, mnist, news20
 from support.budgets import passes
 
-from gaussguru import AdversarialSVC, GuruClassifier
+from gaussguru import AdversarialSVC, FeatureDropSVC, GuruClassifier
 
 KINDS = ("value", "product", "hessian", "iterations")
 # How much more than its budget a fit may need: a fraction, and so many passes or iterations.
@@ -39,7 +39,10 @@ FILES = {
 
 
 class Budget(NamedTuple):
-    """A fit, with ``sigma`` and error bars in units of the feature scale, and what it may need."""
+    """A fit, with ``sigma`` and error bars in units of the feature scale, and what it may need.
+
+    ``sigma`` is the radius of a ball, or the number of features that are deleted, where the settings say so.
+    """
 
     data: str
     sigma: float
@@ -93,6 +96,7 @@ BUDGETS = [
     Budget("mnist 0-9", 0.1, (39, 66, 2.9, 17)),
     Budget("mnist 0-9", 1.0, (25.1, 40, 2.5, 10)),
     Budget("covtype", 0.1, (38.8, 3, 13.3, 46), {"ball": True}),
+    Budget("a9a", 1, (140, 5, 16.6, 35), {"drop": True}),
 ]
 
 
@@ -110,8 +114,12 @@ def main() -> int:
         scale, more = feature_scale(X), {}
         if budget.errors is not None:
             more["X_err"] = budget.errors * scale * np.random.default_rng(0).uniform(0.2, 1.8, X.shape)
-        ball = budget.settings.get("ball")
-        model = AdversarialSVC(budget.sigma) if ball else GuruClassifier(budget.sigma * scale, **budget.settings)
+        if "ball" in budget.settings:
+            model = AdversarialSVC(budget.sigma)
+        elif "drop" in budget.settings:
+            model = FeatureDropSVC(int(budget.sigma))
+        else:
+            model = GuruClassifier(budget.sigma * scale, **budget.settings)
         found = passes(model, X, y, **more)
         over = [kind for kind, most in zip(KINDS, budget.counts, strict=True) if found[kind] > (1 + SLACK) * most + ONE]
         exceeded += bool(over)

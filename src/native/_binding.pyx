@@ -660,8 +660,9 @@ cdef class DropRows:
         self.drops.n_drop, self.drops.blur = n_drop, blur
         self.drops.log_above, self.drops.log_columns = log(n_drop + 1.0), log(X.matrix.n_columns)
 
-    def support(self):
-        reached, states = np.zeros((2, self.n, self.drops.n_classes))
+    def support(self, guess=None):
+        reached = np.zeros((self.n, self.drops.n_classes))
+        states = np.zeros_like(reached) if guess is None else np.array(guess)
         cdef double[:, ::1] to_reached = reached, to_states = states
         with nogil:
             table.drop_support(self.X.matrix, self.n, self.drops, &to_reached[0, 0], &to_states[0, 0])

@@ -11,9 +11,10 @@ namespace {
 
 // Shares are 0 or 1, to rounding, so many times mu from theta; a product p (1 - p) below the last number counts as 0.
 constexpr double kFar = 40.0, kNone = 1e-18, kEps = 2.220446049250313e-16;
-// Steps of Newton's method and bisection for theta, and the error of the sum of p that is left to a factor.
+// Steps of Newton's method and bisection for theta, the error of the sum of p that is left to a factor, as a fraction,
+// and the one from which one more step leads below rounding.
 constexpr int kSteps = 60;
-constexpr double kExact = 1e-13;
+constexpr double kExact = 1e-13, kLast = 1e-9;
 
 // 1 / (1 + exp(-t)) and log(1 + exp(t)).
 struct Choice {
@@ -113,8 +114,8 @@ struct DropRow {
         return n;
     }
 
-    // The least theta >= 0 at which the shares add up to at most K.
-    double threshold() {
+    // The least theta >= 0 at which the shares add up to at most K, from a guess if it is positive.
+    double threshold(double guess) {
         if (m <= at.n_drop) return 0.0;
         order(at.n_drop);
         const double last = some[at.n_drop - 1], most = static_cast<double>(at.n_drop);
@@ -124,7 +125,7 @@ struct DropRow {
         // Terms far away have shares of 0 or 1.
         int64_t fixed;
         const int64_t n = between(low - kFar, high + kFar, fixed);
-        double theta = low > 0.0 ? 0.5 * (low + high) : 0.0;
+        double theta = guess > low && guess < high ? guess : low > 0.0 ? 0.5 * (low + high) : 0.0;
         for (int step = 0; step < kSteps; ++step) {
             double sum = static_cast<double>(fixed), slope = 0;
             const double* const near = some.data();
@@ -139,8 +140,11 @@ struct DropRow {
             // A rounding of theta changes the sum by the slope times it.
             if (!(std::fabs(excess) > kExact * most + 4 * kEps * theta * slope)) break;
             (excess > 0.0 ? low : high) = theta;
-            const double to = theta + excess / slope;
-            theta = to > low && to < high ? to : 0.5 * (low + high);
+            // The logarithm of the sum is nearly linear where all shares are small.
+            const double to = theta + sum * std::log(sum / most) / slope;
+            const bool inside = to > low && to < high;
+            theta = inside ? to : 0.5 * (low + high);
+            if (inside && std::fabs(excess) < kLast * most) break;
         }
         return theta;
     }
@@ -148,6 +152,7 @@ struct DropRow {
     // The sum of the largest terms, with the number that gives the shares later.
     double support(int64_t k, double& state) {
         terms(k);
+        const double guess = at.blur > 0.0 ? state / at.blur : 0.0;
         state = 0.0;
         double total = 0;
         if (!(at.blur > 0.0)) {
@@ -157,7 +162,7 @@ struct DropRow {
             return total;
         }
         // K theta + sum log(1 + exp(z - theta)): the dual of the maximum over p, also where theta is not exact.
-        const double theta = threshold();
+        const double theta = threshold(guess);
         for (int64_t e = 0; e < m; ++e) total += z[e] > theta + kFar ? z[e] - theta : 0.0;
         int64_t above;
         const int64_t n = between(theta - kFar, theta + kFar, above);

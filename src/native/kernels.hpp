@@ -277,7 +277,7 @@ struct Kernels {
                  double* turns);
 
     // For a row of class c and every other class k: the smooth sum h of its largest terms, with numbers from which the
-    // deleted shares p are computed fast; the change of h for a step of W; the sum of r times the gradients of h, or of
+    // deleted shares p are computed fast (guesses of them, or 0, come in); the change of h for a step of W; the sum of r times the gradients of h, or of
     // its Hessians times a step, by class; that of the Hessians of each pair of classes, at [c, k] for c < k, its lower
     // triangle; for two classes that of curve u u', u = (x - p x, 1), its lower triangle; p x, a dense row each.
     void (*drop_support)(const Matrix&, int64_t n, const Drops&, double* reached, double* states);

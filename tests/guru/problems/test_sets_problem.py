@@ -169,7 +169,7 @@ def test_deleted_shares_have_the_sum_in_any_units():
         block = Rows(z, np.ones(200, dtype=np.int32), np.ones(200), 2).blocks[0]
         W, reach = np.vstack([np.zeros(9), np.ones(9)]), np.ones(200)
         for k in (1, 2, 5, 9):
-            sums, states = Deletions(k).support(block, reach, W, 1.0)
+            sums, states = Deletions(k).support(block, reach, W=W, eps=1.0)
             theta, present = states[:, 0], np.where(z == 0, -np.inf, z)
             total = expit(present - theta[:, np.newaxis]).sum(axis=1)
             assert (theta >= 0).all()

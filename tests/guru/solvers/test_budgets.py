@@ -88,7 +88,8 @@ OTHERS = {
     "kernel": (KernelGuruClassifier(0.05), cancer, (18, 19, 1, 9)),
     "landmarks": (KernelGuruClassifier(0.05, n_components=50, random_state=0), cancer, (10, 0, 4, 4)),
     "ball": (AdversarialSVC(0.1), iris, (39, 1, 15, 15)),
-    "drop": (FeatureDropSVC(1), iris, (176, 3, 28, 28)),
+    "drop": (FeatureDropSVC(1), iris, (150, 6, 22, 22)),
+    "drop, collapsed": (FeatureDropSVC(15), cancer, (216, 7, 25, 25)),
 }
 
 

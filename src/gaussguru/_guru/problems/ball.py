@@ -27,7 +27,7 @@ x, W, b : as in :mod:`gaussguru._guru.problems.multiclass`; arrays of classes ha
 residual : row vector of (n_rows, C), the derivatives of F by the scores, ``s (alpha - [k = y])``
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import permutations
@@ -133,14 +133,17 @@ class Ball(ByClass[BallPoint]):
         W, b = unfold(x, self.n_classes)
         return self._at(W, b, self.rows.scores(W))
 
-    def _at(self, W: Array, b: Array, scores: RowVector) -> BallPoint:
-        sight, reached = self.seen(W)
+    def _at(self, W: Array, b: Array, scores: RowVector, near: Sequence[tuple[float, Any]] = ()) -> BallPoint:
+        sight, reached = self.seen(W, near)
         residual, (loss, added) = self.rows.both(_slopes, scores, reached, b=b, mu=self.smoothing.blur)
         value = loss + 0.5 * self.ridge * float(np.vdot(W, W))
         return BallPoint(W, b, value, scores, sight, reached, residual, added)
 
-    def seen(self, W: Array) -> tuple[Any, RowVector]:
-        """Return ``u`` of all pairs, by which derivatives are computed, and ``r_i n_yk`` of all rows."""
+    def seen(self, W: Array, near: Sequence[tuple[float, Any]] = ()) -> tuple[Any, RowVector]:
+        """Return ``u`` of all pairs, by which derivatives are computed, and ``r_i n_yk`` of all rows.
+
+        ``near`` has what was seen at other places, with the shares that they have in this one.
+        """
         units, lengths = self.lengths(W)
         return units, self._times_reach(lengths)
 
@@ -153,11 +156,12 @@ class Ball(ByClass[BallPoint]):
 
     def again(self, point: BallPoint) -> BallPoint:
         """Evaluate F at a point of the same rows with other smoothing."""
-        return self._at(point.W, point.b, point.scores)
+        return self._at(point.W, point.b, point.scores, [(1.0, point.sight)])
 
     def mixture(self, parts: list[tuple[float, BallPoint]]) -> BallPoint:
         """Evaluate F at a linear combination of points, from their scores."""
-        return self._at(*mixed(parts), self.rows.mixed([(share, point.scores) for share, point in parts]))
+        scores = self.rows.mixed([(share, point.scores) for share, point in parts])
+        return self._at(*mixed(parts), scores, [(share, point.sight) for share, point in parts])
 
     def slopes(self, point: BallPoint) -> Array:
         """Return ``alpha``, (n_rows, C), 0 for the class of the row."""
@@ -247,8 +251,21 @@ class BallLocal(LocalModel[BallPoint]):
         return 0.5 * self.problem.eps**2 * float(self._tension.sum())
 
     def is_final(self, last: Smoothing, target: float) -> bool:
-        """Return whether smoothing adds little enough to F."""
-        return self.noisy <= ADDED_SHARE * target
+        """Return whether smoothing adds little enough to F, or its minimum proves that the classifier collapses."""
+        return self.noisy <= ADDED_SHARE * target or self.proves_collapse(target)
+
+    def proves_collapse(self, target: float) -> bool:
+        """Return whether slopes of no gradient would prove that zero coefficients are optimal.
+
+        The dual value is then their sum less the ridge term, which vanishes with W long before smoothing does.
+        """
+        constant = self.problem.constant_near(self.point)[1]
+        if self.value < constant:
+            return False
+        slope = self.problem.cells(self.point.residual)[0]
+        kept = balance(slope) if self.problem.fit_intercept else np.ones_like(slope)
+        ridge = 0.5 * self.problem.ridge * float(np.vdot(self.point.W, self.point.W))
+        return kept is not None and constant - float(np.vdot(kept, slope)) + ridge <= ADDED_SHARE * target
 
     def less_smoothing(self, last: Smoothing, target: float) -> Smoothing:
         """Return the next smoothing of the continuation.
@@ -353,6 +370,7 @@ class BallLocal(LocalModel[BallPoint]):
         The slopes with smoothing are the dual point.
         """
         primal = self.problem.smoothed(NONE).again(self.point).value
+        thorough = thorough or self.proves_collapse(target)
         dual = self.problem.dual(self.point.residual, self.point.sight) if thorough else 0.0
         return Certificate(primal, dual), replace(self.point, value=primal)
 
@@ -361,7 +379,7 @@ class BallLocal(LocalModel[BallPoint]):
 
         The linearised slopes leave a gradient of second order.
         """
-        if self.noisy > target or decrement > self.noisy:
+        if decrement > self.noisy or (self.noisy > target and not self.proves_collapse(target)):
             return 0.0, None
         problem = self.problem
         P, shifts = unfold(p, problem.n_classes)

@@ -18,7 +18,7 @@ point here, too. A smooth h is homogeneous in u and the smoothing: smoothing add
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -43,8 +43,10 @@ class Sets(ABC):
     fastest: ClassVar[float] = FASTEST
 
     @abstractmethod
-    def support(self, block: Block, reach: Array, W: Array, eps: float) -> tuple[Array, Array]:
-        """Return h of all rows and classes, and the states."""
+    def support(
+        self, block: Block, reach: Array, guess: Array | None = None, *, W: Array, eps: float
+    ) -> tuple[Array, Array]:
+        """Return h of all rows and classes, and the states, of which there may be a guess."""
 
     @abstractmethod
     def along(self, block: Block, reach: Array, states: Array, W: Array, P: Array, eps: float) -> Array:
@@ -86,10 +88,11 @@ class Moved(Ball):
 
     sets: Sets
 
-    def seen(self, W: Array) -> tuple[Sight, RowVector]:
+    def seen(self, W: Array, near: Sequence[tuple[float, Sight]] = ()) -> tuple[Sight, RowVector]:
         """Return the view of a place and h of all rows and classes; one pass over X."""
         self.rows.count("value")
-        parts = self.rows.each(self.sets.support, self.row_reach, W=W, eps=self.eps)
+        guesses = [self.rows.mixed([(share, sight.states) for share, sight in near])] if near else []
+        parts = self.rows.each(self.sets.support, self.row_reach, *guesses, W=W, eps=self.eps)
         reached, states = self.rows.unzipped(parts, 2)
         return Sight(W, states), reached
 
@@ -162,7 +165,9 @@ class MovedLocal(BallLocal):
 class Ellipsoids(Sets):
     """Ellipsoids from the error bars of the rows; states are the smooth lengths."""
 
-    def support(self, block: Block, reach: Array, W: Array, eps: float) -> tuple[Array, Array]:
+    def support(
+        self, block: Block, reach: Array, guess: Array | None = None, *, W: Array, eps: float
+    ) -> tuple[Array, Array]:
         """Return the smooth lengths, twice."""
         lengths = np.zeros((block.n_rows, len(W)))
         for c, k, index, errors in _compared(block, len(W)):
@@ -265,9 +270,11 @@ class Deletions(Sets):
         W = np.ascontiguousarray(W)
         return _binding.DropRows(block.view, block.labels, W, self.n_drop, eps, EPS * block.weights)
 
-    def support(self, block: Block, reach: Array, W: Array, eps: float) -> tuple[Array, Array]:
+    def support(
+        self, block: Block, reach: Array, guess: Array | None = None, *, W: Array, eps: float
+    ) -> tuple[Array, Array]:
         """Return the smooth sums of the largest terms, and ``mu theta``."""
-        return self._rows(block, W, eps).support()
+        return self._rows(block, W, eps).support(guess)
 
     def along(self, block: Block, reach: Array, states: Array, W: Array, P: Array, eps: float) -> Array:
         """Return the sum of ``p x`` times the step."""
