@@ -352,7 +352,7 @@ def by_parts(method: Method) -> Method:
             return _lazily(function, source, fields, names, _sample(method, self, X_err))
         reading = Reading(source, fields, names, self.n_jobs)
         with reading.pool as mapped:
-            return _stacked(reading.opened(mapped, None).collected(function))
+            return stacked(reading.opened(mapped, None).collected(function))
 
     return cast(Method, either)
 
@@ -387,12 +387,6 @@ def _sample(method: Callable[..., Any], model: BaseEstimator, X_err: object) -> 
     """Return the result of a method for two samples, with error bars if there are any: its type and shape."""
     zeros = np.zeros((2, model.n_features_in_))
     return method(light(model), zeros, None if X_err is None else zeros)
-
-
-def _stacked(results: list[Any]) -> Any:
-    if isinstance(results[0], tuple):
-        return tuple(np.concatenate(parts) for parts in zip(*results, strict=True))
-    return np.concatenate(results)
 
 
 def _lazily(function: Callable[..., Any], source: Source, fields: Fields, names: list[str] | None, sample: Any) -> Any:

@@ -25,7 +25,7 @@ import numpy as np
 
 from gaussguru._native._binding import CleanExit
 from gaussguru._rows.rows import RowVector, Step, T, Task, added
-from gaussguru._rows.streams import PartStep, Some
+from gaussguru._rows.streams import PartStep, Some, itself
 from gaussguru._rows.threads import SingleBlas
 from gaussguru._utils.linalg import aligned
 from gaussguru._utils.types import Values
@@ -87,7 +87,7 @@ class Session(CleanExit):
     def sent(self, value: object) -> Future:
         """Return a future of a value; it is part of its task, so a lost copy is made again."""
         key = f"guru-shared-{id(value)}-{time.time_ns()}"
-        return self._noted([self.client.submit(_same, value, pure=False, key=key)])[0]
+        return self._noted([self.client.submit(itself, value, pure=False, key=key)])[0]
 
     def _noted(self, futures: list[Future]) -> list[Future]:
         self._live.update(futures)
@@ -244,7 +244,7 @@ class Cluster:
 
     def one_by_one(self) -> Iterator[Any]:
         for index in range(len(self)):
-            yield self.collected(_same, some=[index])[0]
+            yield self.collected(itself, some=[index])[0]
 
     def unzipped(self, vector: RowVector, n: int) -> list[RowVector]:
         return [Slots(slot._replace(path=(*slot.path, k)) for slot in vector) for k in range(n)]
@@ -302,10 +302,6 @@ class Cluster:
 def _name(task: Step, shared: Shared) -> str:
     """Return the name of a task for the dashboard."""
     return str(getattr(shared.get("task", task), "__name__", "task")).strip("_")
-
-
-def _same(value: T) -> T:
-    return value
 
 
 def _second(pair: tuple[object, T]) -> T:

@@ -333,7 +333,7 @@ class LocalParts:
     def one_by_one(self) -> Iterator[Any]:
         """Yield the items to this process, one after the other."""
         for index in range(len(self)) if self.parts is not None else (None,):
-            yield from self._mapped(_itself, (), False, None if index is None else [index])
+            yield from self._mapped(itself, (), False, None if index is None else [index])
 
     def unzipped(self, vector: RowVector, n: int) -> list[RowVector]:
         """Return the n row vectors in a row vector of n-tuples."""
@@ -740,7 +740,8 @@ def joined(parts: Sequence[DrawnRows], overview: Overview) -> DrawnRows | None:
 # --- tasks --------------------------------------------------------------------------------------------------
 
 
-def _itself(item: T) -> T:
+def itself(item: T) -> T:
+    """Return the item."""
     return item
 
 

@@ -135,7 +135,7 @@ class Pool(SingleBlas):
         super().release()
 
     def wait(self) -> None:
-        """Wait until the threads have ended."""
+        """Wait until the threads have ended; :class:`CleanExit` calls it after :meth:`release`."""
         for thread in self._threads:
             thread.join()
 

@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from gaussguru._errors.conventions import named_as_errors
-from gaussguru._rows.rows import canonical, signed_weights
+from gaussguru._rows.rows import canonical
 from gaussguru._utils.blocks import MANY_VALUES
 from gaussguru._utils.checks import check_real, outside
 from gaussguru._utils.frames import (
@@ -51,11 +51,6 @@ class Samples(NamedTuple):
     def all_weights(self) -> Array:
         """The weight of every sample, 1 where none were given."""
         return np.ones(len(self.labels)) if self.weights is None else self.weights
-
-    @property
-    def signed_weight(self) -> Array:
-        """``s y`` of every row of a two-class problem."""
-        return signed_weights(self.labels, self.weights)
 
 
 def check_columns(X: object, *, measured: bool = True, categories: bool = False) -> None:

@@ -11,7 +11,7 @@ from sklearn.utils import check_array
 
 from gaussguru._errors import Measured, split_errors
 from gaussguru._rows.rows import canonical
-from gaussguru._rows.streams import Part, in_partition
+from gaussguru._rows.streams import Part, in_partition, itself
 from gaussguru._utils.frames import check_unmasked, refuse_times, unmasked
 from gaussguru._utils.linalg import aligned
 from gaussguru._utils.types import ErrorBars, Labels, MixedArray, Values
@@ -83,10 +83,6 @@ class Unwrapped(NamedTuple):
     functions: list[Callable[[Part], Part]]
 
 
-def _itself(part: Part) -> Part:
-    return part
-
-
 @dataclass(frozen=True)
 class Derived(Source):
     """A source made of another one."""
@@ -124,7 +120,7 @@ class Mapped(Derived):
         Names of the features before and after the function; None: unchanged.
     """
 
-    function: Callable[[Part], Part] = _itself
+    function: Callable[[Part], Part] = itself
     X_err: ErrorBars = None
     names_in: list[str] | None = None
     names_out: list[str] | None = None

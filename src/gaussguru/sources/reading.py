@@ -213,10 +213,12 @@ def _rows_of_part(part: Part, wanted: list[Any], classes: MixedArray) -> tuple[A
 
 
 def stacked(parts: Sequence[Any]) -> Any:
-    """Return the arrays, sparse matrices or columns of parts as one."""
+    """Return the arrays, sparse matrices or columns of parts as one; of tuples, each entry."""
     first = parts[0]
     if first is None:
         return None
+    if isinstance(first, tuple):
+        return tuple(map(stacked, zip(*parts, strict=True)))
     if sp.issparse(first):
         return sp.vstack(parts, format="csr")
     if is_dataclass(first) and not isinstance(first, type):  # columns of several arrays
