@@ -53,7 +53,7 @@ from gaussguru._measured.ridge import choose_ridge
 from gaussguru._rows.streams import Part
 from gaussguru._rows.threads import Pool as Threads
 from gaussguru._rows.threads import n_threads
-from gaussguru._rows.validation import Samples, class_factors
+from gaussguru._rows.validation import Samples, class_factors, counted
 from gaussguru._utils.blocks import row_blocks
 from gaussguru._utils.checks import check_choice, check_count, check_flag, check_jobs, check_verbose
 from gaussguru._utils.frames import take_rows
@@ -389,9 +389,14 @@ class ErrorBarClassifier(CalibratedScores, Classifier):
             return self
         posteriors = source if X_err is None else self.population_.transform(source, fields.X_err)
         posteriors = Mapped(posteriors, partial(scaled_part, self.centre_, self.scale_))
+        factors = np.ones(len(self.classes_))
         if self.class_weight is not None:
             totals = class_totals(posteriors, fields, self.classes_, self.n_jobs)
             factors = np.array(class_factors(self.class_weight, self.classes_, totals))
+        if samples[2] is not None:
+            weights = samples[2][samples[2] > 0]
+            factors *= counted(weights).sum() / weights.sum()
+        if np.any(factors != 1.0):
             posteriors = Mapped(posteriors, partial(_weighted_part, self.classes_, factors))
         subsampled = self.estimator_
         self.estimator_ = clone(subsampled)
