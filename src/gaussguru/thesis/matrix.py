@@ -209,7 +209,10 @@ def draw(store: Store, quick: bool) -> Any:
         ax.imshow(behind, cmap="Blues_r", vmin=-6, vmax=3, aspect="auto")
         for (row, column), value in np.ndenumerate(matrix):
             weight = "bold" if behind[row, column] == 0 else "normal"
-            ax.text(column, row, f"{value:.1f}", ha="center", va="center", fontsize=style.SMALL, weight=weight)
+            colour = "white" if behind[row, column] < -3 else "black"
+            ax.text(
+                column, row, f"{value:.1f}", ha="center", va="center", size=style.SMALL, weight=weight, color=colour
+            )
         style.finish(ax, "corruption of tests", "adversary of the fit", f"Noise level {level:g}", legend=False)
         ax.grid(visible=False)
         ax.set_xticks(range(len(CORRUPTIONS)), [*CORRUPTIONS], rotation=30, ha="right")
