@@ -40,7 +40,8 @@ from support.error_bars import conditional
 from uncertainties import ufloat
 
 from gaussguru import GuruClassifier
-from gaussguru._errors import check_errors, split_errors
+from gaussguru._errors.checks import check_errors
+from gaussguru._errors.samples import split_errors
 from gaussguru.errors import Limits, LowRank, Measured
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import (

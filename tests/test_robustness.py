@@ -33,7 +33,8 @@ from gaussguru import (
     KernelGuruClassifier,
     PopulationClassifier,
 )
-from gaussguru._errors import check_errors, split_errors
+from gaussguru._errors.checks import check_errors
+from gaussguru._errors.samples import split_errors
 from gaussguru._guru.probabilities import (
     bivariate_normal,
     lower_bound,

@@ -4,7 +4,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gaussguru._errors import Measured
     from gaussguru._guru.adversary import sample_noise, worst_case_covariance, worst_case_distribution
     from gaussguru._guru.ball import AdversarialSVC, TotalSVC
     from gaussguru._guru.base import CollapseWarning
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from gaussguru._guru.path import sigma_path
     from gaussguru._measured.class_populations import PopulationClassifier
     from gaussguru._measured.error_bar import ErrorBarClassifier
+    from gaussguru.errors import Measured
 
 __all__ = [
     "AdversarialSVC",
@@ -44,7 +44,7 @@ _HOMES = {
     "GuruClassifier": "_guru.linear",
     "GuruClassifierCV": "_guru.cross_validation",
     "KernelGuruClassifier": "_guru.kernel",
-    "Measured": "_errors",
+    "Measured": "errors",
     "PopulationClassifier": "_measured.class_populations",
     "TotalSVC": "_guru.ball",
     "sample_noise": "_guru.adversary",

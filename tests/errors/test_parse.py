@@ -18,7 +18,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import has_fit_parameter
 
 import gaussguru
-from gaussguru._errors import split_errors, standard_deviations, unmeasured
+from gaussguru._errors.missing import standard_deviations, unmeasured
+from gaussguru._errors.samples import split_errors
 from gaussguru.calibration import CalibratedWithErrorsCV
 from gaussguru.errors import Asymmetric, Limits, LowRank, Measured
 from gaussguru.population import Deconvolve, predictive_of_errors, reliability

@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 
 import gaussguru
 from gaussguru import ErrorBarClassifier, GuruClassifier, KernelGuruClassifier, Measured, PopulationClassifier
-from gaussguru._errors import split_errors
+from gaussguru._errors.samples import split_errors
 from gaussguru.errors import Asymmetric, Limits, LowRank
 from gaussguru.population import Deconvolve
 from gaussguru.preprocessing import WithErrors

@@ -22,7 +22,10 @@ from support.data import MEASURED, clouds, groups, measured
 from support.error_bars import bars, conditional, covariances, every_form, matrices, value
 
 from gaussguru import CollapseWarning, GuruClassifier, KernelGuruClassifier
-from gaussguru._errors import Combined, Covariances, Diagonal, Factored, PerSample, check_errors, finite_least
+from gaussguru._errors.arrays import finite_least
+from gaussguru._errors.checks import check_errors
+from gaussguru._errors.correlated import Combined, Covariances, Factored
+from gaussguru._errors.independent import Diagonal, PerSample
 from gaussguru._guru.problems.protocol import MAX_UNKNOWNS
 from gaussguru.errors import LowRank, Measured, Population
 from gaussguru.robustness import expected_accuracy, expected_accuracy_scorer

@@ -19,7 +19,7 @@ from support.data import groups
 from support.error_bars import bars, conditional, covariances, every_form, matrices
 
 from gaussguru import GuruClassifier, KernelGuruClassifier
-from gaussguru._errors import check_errors
+from gaussguru._errors.checks import check_errors
 from gaussguru._guru.kernel_errors import KernelErrors, kind_of, noisy_features
 from gaussguru._guru.kernel_matrix import Kernel, LandmarkSpace, exact_features
 from gaussguru._guru.problems.measured import MeasuredPairs

@@ -7,7 +7,7 @@ from scipy.stats import multivariate_normal, norm
 from support.data import _DIRECTORY
 
 from gaussguru import datasets
-from gaussguru._errors import check_errors
+from gaussguru._errors.checks import check_errors
 from gaussguru.datasets import DataNotFoundError, make_measured
 from gaussguru.datasets.measured import PATTERNS
 from gaussguru.errors import Measured

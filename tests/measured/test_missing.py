@@ -16,7 +16,9 @@ from support.error_bars import conditional
 from uncertainties import unumpy
 
 from gaussguru import ErrorBarClassifier, GuruClassifier, GuruClassifierCV, PopulationClassifier
-from gaussguru._errors import check_errors, split_errors, with_more
+from gaussguru._errors.checks import check_errors
+from gaussguru._errors.given import with_more
+from gaussguru._errors.samples import split_errors
 from gaussguru._populations.em import population_of
 from gaussguru._populations.mixtures import Mixture
 from gaussguru._populations.readings import read

@@ -22,7 +22,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import LinearSVC
 
 from gaussguru import ErrorBarClassifier, PopulationClassifier
-from gaussguru._errors import split_errors
+from gaussguru._errors.samples import split_errors
 from gaussguru._measured import error_bar
 from gaussguru._measured.affine import NotLinearError
 from gaussguru._measured.features import FeatureColumns, with_noise

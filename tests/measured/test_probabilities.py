@@ -13,7 +13,8 @@ from sklearn.preprocessing import StandardScaler
 from support.data import groups
 
 from gaussguru import AdversarialSVC, GuruClassifier, GuruClassifierCV, KernelGuruClassifier, TotalSVC
-from gaussguru._errors import check_errors, split_errors
+from gaussguru._errors.checks import check_errors
+from gaussguru._errors.samples import split_errors
 from gaussguru._guru.probabilities import (
     independent_log_probabilities,
     independent_slopes,

@@ -10,7 +10,7 @@ from scipy.stats import norm
 from sklearn.exceptions import ConvergenceWarning
 from support.error_bars import covariances, every_form, matrices
 
-from gaussguru._errors import check_errors
+from gaussguru._errors.checks import check_errors
 from gaussguru._measured.probit import CachedRows, Probit, ProbitWithErrors, minimise, probit_path, rows_of
 from gaussguru._rows.rows import Rows
 from gaussguru._rows.validation import check_samples

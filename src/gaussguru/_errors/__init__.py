@@ -4,15 +4,6 @@ An error is a standard deviation, in the units of the feature. ``given`` has the
 give errors; ``parse`` checks all forms and turns them into a few; ``samples`` has X that carries its errors;
 ``missing`` fills in values that were not measured. Problems compute with ``forms`` (their interface), ``independent``,
 ``correlated`` and ``sparse``, which ``checks`` makes of parsed errors. ``conventions`` knows the names of error columns
-in tables, ``columns`` makes values with errors of such columns; both do without SciPy, for refusals of the command.
+in tables, ``columns`` makes values with errors of such columns; both do without SciPy, for refusals of the command, so
+names are imported from these modules and not from the package.
 """
-
-from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from gaussguru._errors.names import *  # noqa: F403
-else:
-
-    def __getattr__(name: str) -> object:
-        return getattr(import_module("gaussguru._errors.names"), name)

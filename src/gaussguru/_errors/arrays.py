@@ -1,6 +1,7 @@
 """Standard deviations and covariances as arrays: their checks, and roots of covariances."""
 
 import math
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +12,17 @@ from gaussguru._utils.frames import as_numbers
 from gaussguru._utils.linalg import Array
 from gaussguru._utils.types import BlockMap, ErrorBars, Values
 
+Kind = TypeVar("Kind")
 # Largest asymmetry and negative eigenvalue of a covariance, relative to its largest entry.
 ROUNDING = 1e-8
 # Mask of missing values, (n_samples, n_features); None if there are none.
 Gaps = NDArray[np.bool_] | None
+
+
+def in_public_module(kind: type[Kind]) -> type[Kind]:
+    """Give a class the path of the public module, which pickles and model files store."""
+    kind.__module__ = "gaussguru.errors"
+    return kind
 
 
 def block_firsts(values: Values) -> range:

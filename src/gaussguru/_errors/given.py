@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from gaussguru._errors.arrays import deviations, error_numbers
+from gaussguru._errors.arrays import deviations, error_numbers, in_public_module
 from gaussguru._utils.frames import (
     as_numbers,
     check_same_names,
@@ -44,6 +44,7 @@ class RowsOfArrays:
         return type(self)(*(None if part is None else take_rows(part, index) for part in self.arrays))
 
 
+@in_public_module
 @dataclass(frozen=True)
 class LowRank(RowsOfArrays):
     """Correlated error bars with few common causes: covariances ``diag(std_i^2) + factors_i factors_i'``.
@@ -74,6 +75,7 @@ class LowRank(RowsOfArrays):
     std: Any = None
 
 
+@in_public_module
 @dataclass(frozen=True)
 class Asymmetric(RowsOfArrays):
     """Two-sided error bars, ``x -lower +upper``: a split normal distribution.
@@ -133,6 +135,7 @@ class Asymmetric(RowsOfArrays):
         return with_numbers(X, values + shift), like(X, std) if is_frame(X) else std
 
 
+@in_public_module
 @dataclass(frozen=True)
 class Limits(RowsOfArrays):
     """Error bars for data in which some values are upper or lower limits, such as non-detections.
@@ -204,6 +207,7 @@ class _Population(Protocol):
     def scores(self, rows: Any, coef: Array, intercept: Array) -> tuple[Array, Array]: ...
 
 
+@in_public_module
 @dataclass(frozen=True)
 class Components:
     """The truth of every sample as a mixture of Gaussians: ``sum_k q_ik N(m_ik, V_ik)``.

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils.sparsefuncs import mean_variance_axis
 
-from gaussguru._errors.arrays import any_roots, finite_least
+from gaussguru._errors.arrays import any_roots, finite_least, in_public_module
 from gaussguru._errors.given import Limits, LowRank
 from gaussguru._errors.parse import finite
 from gaussguru._errors.samples import split_errors
@@ -63,6 +63,7 @@ def not_measured(X_err: ErrorBars, shape: tuple[int, int]) -> NDArray[np.bool_]:
     return missing | (X_err.limits != 0) if isinstance(X_err, Limits) else missing
 
 
+@in_public_module
 @dataclass(frozen=True)
 class Population:
     """Distribution of a sample before it is measured: a Gaussian.

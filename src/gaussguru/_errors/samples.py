@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from gaussguru._errors.arrays import in_public_module
 from gaussguru._errors.given import AffineComponents, Components, Limits, LowRank
 from gaussguru._errors.parse import columns_of_errors, parsed, put_errors
 from gaussguru._utils.frames import (
@@ -66,6 +67,7 @@ class MeasuredNumber:
         return f"{sign}{self.nominal_value:g}±{self.std_dev:g}"
 
 
+@in_public_module
 @dataclass(eq=False)
 class Measured:
     """``X`` and ``X_err`` in one object.

@@ -12,7 +12,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import assert_all_finite, check_array
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru._errors import Errors, Population, check_errors, split_errors
+from gaussguru._errors.checks import check_errors
+from gaussguru._errors.forms import Errors
+from gaussguru._errors.missing import Population
+from gaussguru._errors.samples import split_errors
 from gaussguru._guru.base import FillsGaps, seed_of, warn_unproven
 from gaussguru._guru.moved import MovedClassifier
 from gaussguru._guru.pose import pose_ball

@@ -16,7 +16,9 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru._errors import Population, check_products, has_unmeasured, split_errors
+from gaussguru._errors.checks import check_products
+from gaussguru._errors.missing import Population, has_unmeasured
+from gaussguru._errors.samples import split_errors
 from gaussguru._guru.pose import Posed
 from gaussguru._guru.probabilities import (
     covariance_roots,

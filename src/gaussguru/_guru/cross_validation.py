@@ -10,7 +10,8 @@ from sklearn.metrics import get_scorer
 from sklearn.model_selection import check_cv
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 
-from gaussguru._errors import Population, measured, split_errors
+from gaussguru._errors.missing import Population
+from gaussguru._errors.samples import measured, split_errors
 from gaussguru._guru.base import Settings, refuse_metadata
 from gaussguru._guru.linear import GuruClassifier
 from gaussguru._guru.path import Proof, follow, noise_levels, warn_of

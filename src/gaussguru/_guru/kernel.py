@@ -10,7 +10,8 @@ import scipy.sparse as sp
 from sklearn.utils import Tags, assert_all_finite, check_random_state
 from sklearn.utils.validation import check_is_fitted, check_non_negative
 
-from gaussguru._errors import check_errors, check_products, split_errors
+from gaussguru._errors.checks import check_errors, check_products
+from gaussguru._errors.samples import split_errors
 from gaussguru._guru.base import FillsGaps, GuruEstimator
 from gaussguru._guru.certificates.dual_point import Certificate
 from gaussguru._guru.kernel_errors import check_kernel, dense_rows, noisy_features, noisy_scores

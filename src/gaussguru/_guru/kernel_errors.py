@@ -29,7 +29,9 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import solve_triangular
 
-from gaussguru._errors import Errors, Factored, Roots, any_roots
+from gaussguru._errors.arrays import any_roots
+from gaussguru._errors.correlated import Factored
+from gaussguru._errors.forms import Errors, Roots
 from gaussguru._guru.kernel_matrix import PANEL, Kernel, LandmarkSpace, is_singular
 from gaussguru._utils.blocks import MOST_STORED, row_blocks, row_slices, rows_at_once
 from gaussguru._utils.linalg import Array, Index

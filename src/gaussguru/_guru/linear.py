@@ -11,7 +11,9 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru._errors import Errors, check_errors, check_products, split_errors
+from gaussguru._errors.checks import check_errors, check_products
+from gaussguru._errors.forms import Errors
+from gaussguru._errors.samples import split_errors
 from gaussguru._guru.base import FillsGaps, GuruEstimator, LinearScores
 from gaussguru._guru.certificates.dual_point import Certificate
 from gaussguru._guru.pose import Objective, Posed, flat, pose

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from gaussguru._errors import Errors
+from gaussguru._errors.forms import Errors
 from gaussguru._guru.base import SCALE, Classifier, CollapseWarning, LinearScores, seed_of, warn_unproven
 from gaussguru._guru.pose import pose_ball
 from gaussguru._guru.problems.ball import Ball

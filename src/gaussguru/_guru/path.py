@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
-from gaussguru._errors import split_errors
+from gaussguru._errors.samples import split_errors
 from gaussguru._guru.base import SCALE, advised
 from gaussguru._guru.linear import GuruClassifier
 from gaussguru._guru.pose import pose

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gaussguru._errors import Errors, PerSample
+from gaussguru._errors.forms import Errors
+from gaussguru._errors.independent import PerSample
 from gaussguru._guru.certificates.dual_point import Certificate
 from gaussguru._guru.problems.axis import AxisBinary
 from gaussguru._guru.problems.ball import Ball

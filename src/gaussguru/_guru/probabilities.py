@@ -15,7 +15,7 @@ from scipy.special import log_ndtr, logsumexp, ndtr, ndtri, owens_t
 from scipy.stats import qmc
 from sklearn.utils.validation import column_or_1d
 
-from gaussguru._errors import Errors
+from gaussguru._errors.forms import Errors
 from gaussguru._utils.blocks import row_blocks, rows_at_once
 from gaussguru._utils.linalg import ROUNDED, Array, Index, graded_roots
 from gaussguru._utils.types import Labels, MixedArray

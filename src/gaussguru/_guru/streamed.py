@@ -17,7 +17,10 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru._errors import Errors, Population, check_errors, has_unmeasured, stacked_errors, unmeasured
+from gaussguru._errors.checks import check_errors
+from gaussguru._errors.forms import Errors
+from gaussguru._errors.missing import Population, has_unmeasured, unmeasured
+from gaussguru._errors.parse import stacked_errors
 from gaussguru._guru.pose import FEW, Objective, Posed, centre, pose_rows, unit_of
 from gaussguru._guru.problems.smoothing import RARE
 from gaussguru._guru.solvers.policy import NewtonPolicy

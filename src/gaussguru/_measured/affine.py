@@ -11,7 +11,9 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru._errors import PLAIN_ONLY, AffineComponents, LowRank, Measured, columns_of_errors, scaled
+from gaussguru._errors.given import AffineComponents, LowRank
+from gaussguru._errors.parse import columns_of_errors, scaled
+from gaussguru._errors.samples import PLAIN_ONLY, Measured
 from gaussguru._guru.base import LinearScores
 from gaussguru._guru.probabilities import places
 from gaussguru._utils.blocks import row_blocks

@@ -19,7 +19,8 @@ from sklearn.utils.metadata_routing import UNUSED, MetadataRouter, MethodMapping
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from gaussguru._errors import Measured, check_products, measured, split_errors
+from gaussguru._errors.checks import check_products
+from gaussguru._errors.samples import Measured, measured, split_errors
 from gaussguru._guru.base import ByProbability, refuse_metadata
 from gaussguru._guru.linear import GuruClassifier
 from gaussguru._guru.probabilities import mixture_moments, score_covariance, score_roots

@@ -17,7 +17,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import Tags
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, column_or_1d
 
-from gaussguru._errors import Components, Limits, Measured, split_errors, standard_deviations, with_more
+from gaussguru._errors.given import Components, Limits, with_more
+from gaussguru._errors.missing import standard_deviations
+from gaussguru._errors.samples import Measured, split_errors
 from gaussguru._guru.base import OrUnchanged, seed_of
 from gaussguru._guru.streamed import by_parts, light, mean_over, names_of, note_features
 from gaussguru._populations.em import EmState, Fit, Sample

@@ -16,7 +16,7 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru._errors import standard_deviations
+from gaussguru._errors.missing import standard_deviations
 from gaussguru._guru.base import Classifier, check_errors_given, seed_of
 from gaussguru._guru.streamed import by_parts, class_totals, names_of
 from gaussguru._measured.affine import NotLinearError

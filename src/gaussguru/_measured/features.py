@@ -20,7 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gaussguru._errors import LEAST, Limits, LowRank, Measured, not_measured, standard_deviations, unmeasured
+from gaussguru._errors.given import Limits, LowRank
+from gaussguru._errors.missing import LEAST, not_measured, standard_deviations, unmeasured
+from gaussguru._errors.samples import Measured
 from gaussguru._measured.posteriors import FULL_FEATURES, View
 from gaussguru._utils.blocks import row_blocks
 from gaussguru._utils.frames import take_rows

@@ -16,7 +16,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.sparsefuncs import mean_variance_axis
 from sklearn.utils.validation import check_is_fitted
 
-from gaussguru._errors import Measured, marked, split_errors, standard_deviations, unmeasured
+from gaussguru._errors.missing import standard_deviations, unmeasured
+from gaussguru._errors.parse import marked
+from gaussguru._errors.samples import Measured, split_errors
 from gaussguru._measured.affine import AffineMap, NotLinearError, as_table, final_estimator, true_labels
 from gaussguru._measured.calibrated import CalibratedWithErrorsCV
 from gaussguru._measured.error_bar import ErrorBarClassifier

@@ -32,7 +32,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from threadpoolctl import ThreadpoolController
 
-from gaussguru._errors import Measured, unmeasured
+from gaussguru._errors.missing import unmeasured
+from gaussguru._errors.samples import Measured
 from gaussguru._guru.base import CollapseWarning
 from gaussguru._measured.class_populations import PopulationClassifier
 from gaussguru._measured.features import FeatureColumns, MemberColumns, with_noise

@@ -4,7 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gaussguru._errors import AffineComponents, Measured, scaled, split_errors, unmeasured
+from gaussguru._errors.given import AffineComponents
+from gaussguru._errors.missing import unmeasured
+from gaussguru._errors.parse import scaled
+from gaussguru._errors.samples import Measured, split_errors
 from gaussguru._measured.deconvolve import Deconvolve
 from gaussguru._rows.streams import Part
 from gaussguru._rows.validation import (

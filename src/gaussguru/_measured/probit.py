@@ -29,7 +29,9 @@ from scipy.special import erfcx, log_ndtr, ndtri
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import assert_all_finite
 
-from gaussguru._errors import Errors, check_products, split_errors
+from gaussguru._errors.checks import check_products
+from gaussguru._errors.forms import Errors
+from gaussguru._errors.samples import split_errors
 from gaussguru._guru.base import Classifier, LinearScores
 from gaussguru._guru.streamed import note_features, surveyed
 from gaussguru._rows.rows import Block, Rows, piece_rows, summed

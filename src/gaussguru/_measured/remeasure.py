@@ -9,7 +9,11 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri, softmax
 from sklearn.base import BaseEstimator
 
-from gaussguru._errors import Asymmetric, Limits, LowRank, any_roots, check_errors, split_errors, standard_deviations
+from gaussguru._errors.arrays import any_roots
+from gaussguru._errors.checks import check_errors
+from gaussguru._errors.given import Asymmetric, Limits, LowRank
+from gaussguru._errors.missing import standard_deviations
+from gaussguru._errors.samples import split_errors
 from gaussguru._guru.probabilities import (
     bivariate_normal,
     covariance_roots,

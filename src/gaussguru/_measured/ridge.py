@@ -10,7 +10,8 @@ import sklearn
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from gaussguru._errors import check_products, split_errors
+from gaussguru._errors.checks import check_products
+from gaussguru._errors.samples import split_errors
 from gaussguru._guru.base import Settings, score_mixtures
 from gaussguru._measured.deconvolve import Deconvolve
 from gaussguru._measured.link import Calibration, Margins

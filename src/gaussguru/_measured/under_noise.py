@@ -10,7 +10,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.metadata_routing import UNUSED
 
-from gaussguru._errors import Measured, check_errors, finite, has_unmeasured, measured, scaled, split_errors
+from gaussguru._errors.checks import check_errors
+from gaussguru._errors.missing import has_unmeasured
+from gaussguru._errors.parse import finite, scaled
+from gaussguru._errors.samples import Measured, measured, split_errors
 from gaussguru._guru.base import ByProbability, Classifier
 from gaussguru._guru.probabilities import (
     covariance_roots,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from gaussguru._errors import LEAST, Population, has_unmeasured, positive, units_of
+from gaussguru._errors.missing import LEAST, Population, has_unmeasured, positive, units_of
 from gaussguru._populations.mixtures import FactorMixture, FactorSums, Mixture, added, factor_covariances
 from gaussguru._populations.readings import PartReadings, Readings, read
 from gaussguru._rows.streams import Blocks

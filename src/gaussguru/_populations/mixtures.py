@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erfcx, log_ndtr
 
-from gaussguru._errors import LowRank, any_roots
+from gaussguru._errors.arrays import any_roots
+from gaussguru._errors.given import LowRank
 from gaussguru._native import _binding
 from gaussguru._populations.readings import Readings
 from gaussguru._utils.linalg import Array, Index, log_sum, shares_of

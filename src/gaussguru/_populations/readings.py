@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite
 
-from gaussguru._errors import LARGEST, Limits, LowRank, standard_deviations
+from gaussguru._errors.checks import LARGEST
+from gaussguru._errors.given import Limits, LowRank
+from gaussguru._errors.missing import standard_deviations
 from gaussguru._rows.streams import Blocks, Part, check_part_weights, in_partition
 from gaussguru._utils.blocks import row_slices, rows_at_once
 from gaussguru._utils.linalg import EPS, Array

@@ -25,7 +25,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk
 
-from gaussguru._errors import Errors
+from gaussguru._errors.forms import Errors
 from gaussguru._native import _binding
 from gaussguru._rows.draws import draw_by_class, draw_by_weight, reweighted
 from gaussguru._utils.blocks import row_slices, rows_at_once

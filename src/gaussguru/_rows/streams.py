@@ -29,7 +29,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
-from gaussguru._errors import Errors, Limits, LowRank, check_errors
+from gaussguru._errors.checks import check_errors
+from gaussguru._errors.forms import Errors
+from gaussguru._errors.given import Limits, LowRank
 from gaussguru._rows.draws import draw_by_class, reweighted
 from gaussguru._rows.rows import (
     Block,

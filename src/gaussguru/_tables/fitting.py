@@ -20,7 +20,8 @@ from sklearn.model_selection import GroupShuffleSplit, StratifiedGroupKFold, che
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from gaussguru._errors import Limits, measured, split_errors
+from gaussguru._errors.given import Limits
+from gaussguru._errors.samples import measured, split_errors
 from gaussguru._guru.base import with_advice
 from gaussguru._guru.cross_validation import GuruClassifierCV
 from gaussguru._guru.kernel import KernelGuruClassifier

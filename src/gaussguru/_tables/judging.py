@@ -5,7 +5,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from gaussguru._errors import has_unmeasured, split_errors
+from gaussguru._errors.missing import has_unmeasured
+from gaussguru._errors.samples import split_errors
 from gaussguru._measured import under_noise
 from gaussguru._tables.contents import TableError
 from gaussguru._tables.fitting import naming

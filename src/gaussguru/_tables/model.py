@@ -8,7 +8,8 @@ import pandas as pd
 import scipy.sparse as sp
 from sklearn.pipeline import Pipeline
 
-from gaussguru._errors import Limits, measured
+from gaussguru._errors.given import Limits
+from gaussguru._errors.samples import measured
 from gaussguru._guru.base import ByProbability
 from gaussguru._guru.linear import GuruClassifier
 from gaussguru._measured.remeasure import remeasure_gain

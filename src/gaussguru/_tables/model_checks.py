@@ -19,8 +19,8 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 
-from gaussguru._errors import Population
 from gaussguru._errors.columns import LARGEST
+from gaussguru._errors.missing import Population
 from gaussguru._guru.ball import AdversarialSVC, TotalSVC
 from gaussguru._guru.cross_validation import GuruClassifierCV
 from gaussguru._guru.deletions import FeatureDropSVC

@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from gaussguru._errors import Limits, standard_deviations
 from gaussguru._errors.columns import LARGEST, Cells
+from gaussguru._errors.given import Limits
+from gaussguru._errors.missing import standard_deviations
 from gaussguru._rows.streams import mapped_rows
 from gaussguru._rows.validation import value_beyond_others
 from gaussguru._tables.base import NO_VALUE, TableReader, column_of, nearest

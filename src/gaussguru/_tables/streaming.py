@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet
 from sklearn.preprocessing import StandardScaler
 
-from gaussguru._errors import Limits, standard_deviations
 from gaussguru._errors.columns import Cells
+from gaussguru._errors.given import Limits
+from gaussguru._errors.missing import standard_deviations
 from gaussguru._tables.base import NO_VALUE, TableReader, listed_numbers
 from gaussguru._tables.contents import TableError, quoted
 from gaussguru._tables.files import format_of

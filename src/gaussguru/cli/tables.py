@@ -284,7 +284,7 @@ def _fit_in_words(card: Record) -> Iterator[str]:
 
 def _read(table: TableReader, layout: Layout) -> tuple["Data", str]:
     """Return a whole table, and in words what was read."""
-    from gaussguru._errors import unmeasured
+    from gaussguru._errors.missing import unmeasured
     from gaussguru._tables.schema import read_all
 
     with console.busy("reading"):

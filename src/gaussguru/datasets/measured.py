@@ -9,7 +9,10 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtr
 from sklearn.utils import Bunch, check_random_state
 
-from gaussguru._errors import check_errors, finite, split_errors, unmeasured
+from gaussguru._errors.checks import check_errors
+from gaussguru._errors.missing import unmeasured
+from gaussguru._errors.parse import finite
+from gaussguru._errors.samples import split_errors
 from gaussguru._guru.probabilities import top_probabilities
 from gaussguru._utils.blocks import row_blocks
 from gaussguru._utils.checks import check_choice, check_count, check_real

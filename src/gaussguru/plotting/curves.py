@@ -12,7 +12,8 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
 from gaussguru import CollapseWarning, GuruClassifier, GuruClassifierCV, KernelGuruClassifier, Measured, sigma_path
-from gaussguru._errors import mean_spread, split_errors
+from gaussguru._errors.missing import mean_spread
+from gaussguru._errors.samples import split_errors
 from gaussguru._measured.under_noise import robustness_curve
 from gaussguru._utils.checks import check_choice, check_count, check_kind
 from gaussguru._utils.linalg import Array, Index

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from gaussguru import AdversarialSVC, Measured, TotalSVC, worst_case_covariance
-from gaussguru._errors import check_errors, measured, split_errors
+from gaussguru._errors.checks import check_errors
+from gaussguru._errors.samples import measured, split_errors
 from gaussguru._measured.affine import as_table, dense, final_estimator
 from gaussguru._measured.under_noise import counts_errors
 from gaussguru._utils.checks import check_kind, check_real

@@ -9,7 +9,9 @@ from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
-from gaussguru._errors import Limits, LowRank, columns_of_errors, put_errors, standard_deviations
+from gaussguru._errors.given import Limits, LowRank
+from gaussguru._errors.missing import standard_deviations
+from gaussguru._errors.parse import columns_of_errors, put_errors
 from gaussguru._measured.affine import dense
 from gaussguru._utils import frames
 from gaussguru._utils.linalg import Index

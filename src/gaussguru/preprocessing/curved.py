@@ -31,7 +31,10 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.stats import chi2
 
-from gaussguru._errors import Errors, LowRank, Measured, check_causes, check_products
+from gaussguru._errors.checks import check_causes, check_products
+from gaussguru._errors.forms import Errors
+from gaussguru._errors.given import LowRank
+from gaussguru._errors.samples import Measured
 from gaussguru._measured.affine import dense
 from gaussguru._utils.blocks import MOST_STORED, row_blocks
 from gaussguru._utils.frames import as_numbers, like, take_rows

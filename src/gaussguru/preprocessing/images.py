@@ -3,7 +3,7 @@
 import numpy as np
 import scipy.sparse as sp
 
-from gaussguru._errors import LowRank
+from gaussguru._errors.given import LowRank
 from gaussguru._utils.checks import check_count, check_real
 from gaussguru._utils.frames import as_numbers
 from gaussguru._utils.types import Values

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import column_or_1d
 
-from gaussguru._errors import frame_and_units
+from gaussguru._errors.parse import frame_and_units
 from gaussguru._utils.checks import check_flag
 from gaussguru._utils.frames import as_numbers, is_frame, like
 from gaussguru._utils.linalg import Array, Index

@@ -6,9 +6,10 @@ from collections import Counter
 import narwhals.stable.v2 as nw
 import numpy as np
 
-from gaussguru._errors import Asymmetric, Limits, frame_and_units, split_uncertainties, with_units
 from gaussguru._errors.columns import Cells, Columns, stand_ins
 from gaussguru._errors.conventions import column_roles
+from gaussguru._errors.given import Asymmetric, Limits
+from gaussguru._errors.parse import frame_and_units, split_uncertainties, with_units
 from gaussguru._utils.frames import as_numbers, is_frame, like
 from gaussguru._utils.linalg import Array
 from gaussguru._utils.types import ErrorBars, Values

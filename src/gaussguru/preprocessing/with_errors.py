@@ -9,7 +9,10 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import Tags, assert_all_finite, check_array, get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gaussguru._errors import Limits, Measured, columns_of_errors, has_unmeasured, marked, split_errors, unmeasured
+from gaussguru._errors.given import Limits
+from gaussguru._errors.missing import has_unmeasured, unmeasured
+from gaussguru._errors.parse import columns_of_errors, marked
+from gaussguru._errors.samples import Measured, split_errors
 from gaussguru._measured.affine import AffineMap, dense
 from gaussguru._populations.em import population_of
 from gaussguru._rows.validation import check_columns

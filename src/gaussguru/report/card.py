@@ -9,7 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from gaussguru._errors import Limits, LowRank, split_errors
+from gaussguru._errors.given import Limits, LowRank
+from gaussguru._errors.samples import split_errors
 from gaussguru._measured.affine import as_table, final_estimator
 from gaussguru._utils.frames import take_rows
 from gaussguru._utils.types import ErrorBars, Estimator, Labels, Record, Values

@@ -14,7 +14,10 @@ from sklearn.utils.multiclass import unique_labels
 from sklearn.utils.validation import column_or_1d
 
 from gaussguru import GuruClassifierCV, KernelGuruClassifier, Measured
-from gaussguru._errors import Limits, check_errors, has_unmeasured, not_measured, split_errors
+from gaussguru._errors.checks import check_errors
+from gaussguru._errors.given import Limits
+from gaussguru._errors.missing import has_unmeasured, not_measured
+from gaussguru._errors.samples import split_errors
 from gaussguru._guru.probabilities import expected_score
 from gaussguru._measured import under_noise
 from gaussguru._measured.affine import NotLinearError, as_table, final_estimator

@@ -6,7 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gaussguru._errors import check_errors, finite, not_measured, split_errors
+from gaussguru._errors.checks import check_errors
+from gaussguru._errors.missing import not_measured
+from gaussguru._errors.parse import finite
+from gaussguru._errors.samples import split_errors
 from gaussguru._guru.base import ByProbability
 from gaussguru._measured.affine import dense, final_estimator
 from gaussguru._measured.calibrated import margin_and_spread

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from sklearn.utils import check_array
 
-from gaussguru._errors import Measured, split_errors
+from gaussguru._errors.samples import Measured, split_errors
 from gaussguru._rows.rows import canonical
 from gaussguru._rows.streams import Part, in_partition, itself
 from gaussguru._utils.frames import check_unmasked, refuse_times, unmasked

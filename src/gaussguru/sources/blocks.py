@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gaussguru._errors import LowRank
+from gaussguru._errors.given import LowRank
 from gaussguru._rows.streams import Part, PartRegister, register_of
 from gaussguru.sources.base import Fields, Source, as_part
 

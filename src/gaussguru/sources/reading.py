@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from gaussguru._errors import stacked_errors
+from gaussguru._errors.parse import stacked_errors
 from gaussguru._rows.cluster import Cluster, Session, find_client
 from gaussguru._rows.draws import draw_evenly
 from gaussguru._rows.streams import DRAWN_BYTES, Blocks, LocalParts, Part, check_part_weights

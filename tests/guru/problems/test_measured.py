@@ -9,7 +9,11 @@ from support.data import groups
 from support.error_bars import bars, covariances, every_form, matrices, value
 
 from gaussguru import GuruClassifier
-from gaussguru._errors import Combined, Diagonal, Factored, Population, SparseFactors, check_errors
+from gaussguru._errors.checks import check_errors
+from gaussguru._errors.correlated import Combined, Factored
+from gaussguru._errors.independent import Diagonal
+from gaussguru._errors.missing import Population
+from gaussguru._errors.sparse import SparseFactors
 from gaussguru._guru.path import follow
 from gaussguru._guru.problems.measured import MeasuredLocal, MeasuredPairs
 from gaussguru._guru.problems.smoothing import Smoothing

@@ -6,7 +6,8 @@ from scipy.optimize import brentq
 from scipy.special import expit
 from support.common import FORMS, every_form, features, with_and_without
 
-from gaussguru._errors import LowRank, check_errors
+from gaussguru._errors.checks import check_errors
+from gaussguru._errors.given import LowRank
 from gaussguru._guru.problems.sets import Deletions, Ellipsoids, Moved
 from gaussguru._guru.problems.smoothing import Smoothing
 from gaussguru._guru.solvers.newton import Newton

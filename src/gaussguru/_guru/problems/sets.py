@@ -25,7 +25,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from gaussguru._errors import Errors
+from gaussguru._errors.forms import Errors
 from gaussguru._guru.problems.ball import FASTEST, Ball, BallLocal, BallPoint, curvature
 from gaussguru._guru.problems.smoothing import SPEED, Smoothing
 from gaussguru._native import _binding
