@@ -234,6 +234,8 @@ KERNEL = "KernelGuruClassifier"
 CURVED = "WithErrors, curved"
 # Fitted with error bars, so that predictions require them; without a score; with labels that depend on error bars.
 FITTED = "ErrorBarClassifier.*|PopulationClassifier|a search"
+# Fitted with error bars, they need them in predictions.
+NEEDING = f"{FITTED}|CalibratedWithErrorsCV"
 POOLS = "ErrorBarClassifier, .*"
 UNSCORED = "PopulationClassifier|a search"
 BY_PROBABILITY = f"{FITTED}|CalibratedWithErrorsCV|Deconvolve, calibrated"
@@ -277,9 +279,9 @@ REFUSED = [
     (".*", BOUND, GIVEN, TypeError, "X carries error bars"),
     ("ErrorBarClassifier", r"plotting\.RiskBound.*", "none", None, ""),
     (f"{FITTED}|{CURVED}|{WITHOUT_DECISION}", BOUND, "none", NotLinearError, "linear classifier|linear in X|depend on"),
-    (FITTED, HOLDOUT, "none|source", ValueError, "X_err is missing|must be in memory"),
+    (NEEDING, HOLDOUT, "none|source", ValueError, "X_err is missing|must be in memory"),
     (MOVED, HOLDOUT, MISSING, ValueError, WITHOUT_POPULATION),
-    (f"{GURU}|{KERNEL}|{MOVED}|CalibratedWithErrorsCV|Deconvolve.*", HOLDOUT, "source", None, ""),
+    (f"{GURU}|{KERNEL}|{MOVED}|Deconvolve.*", HOLDOUT, "source", None, ""),
     # Sources: who reads them, and who does not.
     (f"{GURU}|{MOVED}", RADIUS, "source", None, ""),
     (GURU, r"gaussguru\.worst_case_distribution", "source", TypeError, "X is a source .* must be in memory"),
@@ -292,7 +294,7 @@ REFUSED = [
     (f"{KERNEL}|{POOLS}|{UNSCORED}|{CURVED}", COEFFICIENTS, ".*", NotLinearError, "has no coefficients"),
     (MOVED, UNMEASURED, ".*", TypeError, "model must have predict_proba; .*'accuracy'"),
     # Error bars that must be given.
-    (FITTED, f"{UNMEASURED}|{PERMUTED}", "none", ValueError, "X_err is missing"),
+    (NEEDING, f"{UNMEASURED}|{PERMUTED}", "none", ValueError, "X_err is missing"),
     (".*", GAIN, "none", ValueError, "X_err must be given: without error bars"),
     (BY_PROBABILITY, ADDED, "none", ValueError, "X_err must be given: .* has no noise of its own"),
     (MOVED, NOISE, "none", ValueError, "X_err must be given: .* has no noise of its own"),
@@ -306,7 +308,7 @@ REFUSED = [
         "depend on the error bars",
     ),
     (WITHOUT_DECISION, f"{ANALYTIC}|{RADIUS}", "none", NotLinearError, "must be a linear classifier"),
-    (FITTED, rf"{NOISE}|{CURVE}|{MOMENTS}|{REPORT}|plotting\.Regions.*", "none", ValueError, "X_err is missing"),
+    (NEEDING, rf"{NOISE}|{CURVE}|{MOMENTS}|{REPORT}|plotting\.Regions.*", "none", ValueError, "X_err is missing"),
     # Closed forms: labels that depend on error bars that are given, or on X but not linearly.
     (COUNTING, f"{ANALYTIC}|{RADIUS}", GIVEN, NotLinearError, "depend on the error bars as well as on X.*: use"),
     (f"{KERNEL}|{CURVED}", CLOSED, "none", NotLinearError, "linear in X.*sampling"),
@@ -512,7 +514,7 @@ def routed(name):
 REQUIRING = [
     name
     for name in ESTIMATORS
-    if re.fullmatch(FITTED, name) and not name.endswith(("default", "boosting", "given", "search"))
+    if re.fullmatch(NEEDING, name) and not name.endswith(("default", "boosting", "given", "search"))
 ]
 
 

@@ -216,7 +216,19 @@ def test_equal_scores_of_unequal_errors():
     at = np.ones((3, 3))
     proba = clf.predict_proba(at, np.array([0.0, 0.5, 3.0])[:, np.newaxis] * at)[:, 1]
     assert proba[0] > proba[1] > proba[2] > 0.5
-    assert proba[0] == pytest.approx(clf.predict_proba(at[:1])[0, 1])
+    assert proba[0] == pytest.approx(clf.predict_proba(at[:1], 0)[0, 1])
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "predict_log_proba", "margin_and_spread", "score"])
+def test_error_bars_of_the_fit_are_needed_in_predictions(method):
+    X, X_err, y = catalogue(100)
+    clf = CalibratedWithErrorsCV(GuruClassifier(0.3), cv=2).fit(X, y, X_err=X_err)
+    labels = [y] if method == "score" else []
+    with pytest.raises(ValueError, match=r"X_err is missing: .* Pass X_err=0 if the values are exact"):
+        getattr(clf, method)(X, *labels)
+    exact, zero = getattr(clf, method)(X, *labels, X_err=0), getattr(clf, method)(X, *labels, X_err=np.zeros_like(X))
+    np.testing.assert_array_equal(exact, zero)
+    getattr(clone(clf).fit(X, y), method)(X, *labels)
 
 
 def test_overlap_is_counted():
@@ -530,7 +542,7 @@ def test_tails_are_numbers():
         X, X_err, y = catalogue(40 * n_classes, n_classes)
         clf = CalibratedWithErrorsCV(GuruClassifier(0.3), cv=3).fit(X, y, X_err=X_err)
         far = 100 * X[:10]
-        for errors in (None, X_err[:10]):
+        for errors in (0, X_err[:10]):
             logs = clf.predict_log_proba(far, errors)
             assert np.isfinite(logs).all()
             assert logs.min() < -30

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from gaussguru._errors.checks import check_products
 from gaussguru._errors.samples import Measured, measured, split_errors
-from gaussguru._guru.base import ByProbability, refuse_metadata
+from gaussguru._guru.base import ByProbability, check_errors_given, refuse_metadata
 from gaussguru._guru.linear import GuruClassifier
 from gaussguru._guru.probabilities import mixture_moments, score_covariance, score_roots
 from gaussguru._guru.streamed import by_parts, takes_sources
@@ -232,6 +232,8 @@ class CalibratedWithErrorsCV(CalibratedScores, MetaEstimatorMixin, BaseEstimator
         half 0. NaN without error bars, 1 if all spreads are equal. Weights count as repetitions.
     estimator_ : classifier
         The classifier fitted to all samples.
+    has_errors_ : bool
+        Whether the fit had error bars. If so, every prediction requires them.
     classes_ : ndarray of shape (n_classes,)
     n_features_in_ : int
         Number of features, if ``estimator_`` has it.
@@ -347,7 +349,7 @@ class CalibratedWithErrorsCV(CalibratedScores, MetaEstimatorMixin, BaseEstimator
             final = clone(estimator).fit(source, fields.y, sample_weight=fields.weight, X_err=fields.X_err)
         else:
             final = clone(estimator).fit(seen, y, **routed.estimator.fit)
-        self.estimator_, self.classes_ = final, classes
+        self.estimator_, self.classes_, self.has_errors_ = final, classes, isinstance(samples, Measured)
         self._keep_calibration(calibration, len(classes), scale_errors=self.scale_errors)
         for name in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
@@ -381,14 +383,13 @@ class CalibratedWithErrorsCV(CalibratedScores, MetaEstimatorMixin, BaseEstimator
         ----------
         X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
         X_err : error bars of X, default=None
-            They may be larger or smaller than in training.
+            They may be larger or smaller than in training. Required if the fit had error bars; 0 means exact values.
 
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
         """
-        check_is_fitted(self)
-        return self._calibrated_logs(measured(_rows_of(X), X_err))
+        return self._calibrated_logs(self._samples(X, X_err))
 
     @by_parts
     def margin_and_spread(self, X: object, X_err: object = None) -> tuple[Array, Array]:
@@ -398,17 +399,23 @@ class CalibratedWithErrorsCV(CalibratedScores, MetaEstimatorMixin, BaseEstimator
         ----------
         X : array-like, sparse matrix or Measured of shape (n_samples, n_features)
         X_err : error bars of X, default=None
+            Required if the fit had error bars.
 
         Returns
         -------
         margin, spread : ndarrays of shape (n_samples,), or (n_samples, n_classes) for more than two classes
         """
-        check_is_fitted(self)
-        return margin_and_spread(self.estimator_, X, X_err)
+        return margin_and_spread(self.estimator_, self._samples(X, X_err))
 
     def _score_moments(self, X: object, X_err: object = None, *, rooted: bool = False) -> tuple[Array, Array, Array]:
+        return score_moments(self.estimator_, self._samples(X, X_err), rooted=rooted)
+
+    def _samples(self, X: Values, X_err: ErrorBars) -> Values:
+        """Return X with its error bars, which must be given if the fit had some."""
         check_is_fitted(self)
-        return score_moments(self.estimator_, X, X_err, rooted=rooted)
+        samples = measured(_rows_of(X), X_err)
+        check_errors_given(self, split_errors(samples)[1])
+        return samples
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return the metadata routing of the fit, the estimator and the splitter."""

@@ -699,7 +699,7 @@ CONTENTS: Mapping[type, dict[str, Rule] | Callable[[Value], dict[str, Rule]]] = 
     },
     CalibratedWithErrorsCV: {
         "classes_": _labels, **_CALIBRATION, "estimator": pattern(Pipeline, *INNER),
-        "estimator_": part(Pipeline, *INNER),
+        "estimator_": part(Pipeline, *INNER), "has_errors_": one_of(True, False),
     },
     ErrorBarClassifier: _error_bars,
     FeatureColumns: {
