@@ -14,6 +14,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_softmax, ndtr, softmax
 from scipy.stats import chi2, kstest
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold
@@ -26,7 +27,7 @@ from gaussguru._errors.samples import split_errors
 from gaussguru._measured import error_bar
 from gaussguru._measured.affine import NotLinearError
 from gaussguru._measured.features import FeatureColumns, with_noise
-from gaussguru._measured.pool import ExpectedKernel, LabelledColumns, _weighted
+from gaussguru._measured.pool import ExpectedKernel, LabelledColumns, _weighted, ignore_warnings_of_threads
 from gaussguru._measured.posteriors import View
 from gaussguru.errors import Asymmetric, Limits, LowRank, Measured
 from gaussguru.population import Deconvolve
@@ -780,6 +781,19 @@ def test_threads_leave_the_filters_of_warnings_alone(fitted):
         for _ in range(20):
             clf.predict_proba(X, err)
             assert list(warnings.filters) == before
+
+
+def test_members_that_stop_early_warn_nobody(capsys):
+    """Not even where another thread has taken the filters away."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: print(message)
+        ignore_warnings_of_threads()
+        warnings.warn("filtered", ConvergenceWarning, stacklevel=1)
+        warnings.filters = []
+        warnings.warn("iterations", ConvergenceWarning, stacklevel=1)
+        warnings.warn("`sklearn.utils.parallel.delayed` should be used with Parallel", UserWarning, stacklevel=1)
+        warnings.warn("others", UserWarning, stacklevel=1)
+    assert capsys.readouterr().out == "others\n"
 
 
 def test_seeds_count(fitted):

@@ -479,19 +479,20 @@ class OpinionPool:
 
 
 def ignore_warnings_of_threads() -> None:
-    """Ignore a warning of scikit-learn that members in several threads may cause.
+    """Ignore warnings of members that stop early, and one of scikit-learn that several threads may cause.
 
-    Forests set the warning filters of the process for the time of every tree. Another thread that finds none in that
-    moment warns of a wrong use of ``delayed``, perhaps while there is no filter. The caller restores filters and
-    display when the threads have ended.
+    Few iterations suffice, as held-out samples judge. Forests set the warning filters of the process for the time of
+    every tree. Another thread may warn while there is no filter, and, if it finds none, of a wrong use of ``delayed``.
+    The caller restores filters and display when the threads have ended.
     """
     words, show = "`sklearn.utils.parallel.delayed` should be used with", warnings.showwarning
 
-    def show_others(message: Warning | str, *details: Any, **more: Any) -> None:
-        if not str(message).startswith(words):
-            show(message, *details, **more)
+    def show_others(message: Warning | str, category: type[Warning], *details: Any, **more: Any) -> None:
+        if not (issubclass(category, ConvergenceWarning) or str(message).startswith(words)):
+            show(message, category, *details, **more)
 
     warnings.filterwarnings("ignore", message=words)
+    warnings.simplefilter("ignore", ConvergenceWarning)
     warnings.showwarning = show_others
 
 
@@ -501,7 +502,6 @@ def fit_pool(
     """Return a pool, and the table of log losses of its members on held-out samples."""
     with warnings.catch_warnings(), Threads(n_threads(n_jobs)) as mapped:
         ignore_warnings_of_threads()
-        warnings.simplefilter("ignore", ConvergenceWarning)  # few iterations suffice: held-out samples judge
         # Threads share the folds, or the members of a single one.
         by_member, by_fold = (mapped, map) if len(folds) == 1 else (map, mapped)
 
