@@ -221,8 +221,28 @@ def test_times_are_refused(model, fitted):
         for errors in (None, 0.1):
             with pytest.raises(ValueError, match="X must hold numbers; got dates or durations"):
                 clone(model).fit(values, Y, X_err=errors)
-            with pytest.raises(ValueError, match=r"X must hold numbers; got dates or durations|feature names"):
+            with pytest.raises(ValueError, match=r"X must hold numbers; got dates|feature names|X_err is missing"):
                 output(fitted(model), values, errors)
+
+
+@every_estimator
+@pytest.mark.parametrize(
+    "frame",
+    [lambda x, names: pd.DataFrame(x, columns=names), lambda x, names: pa.table([*x.T], names)],
+    ids=["pandas", "Arrow"],
+)
+def test_columns_with_one_name_are_refused(model, fitted, frame):
+    """No order of such columns can be checked."""
+    message = "must have columns of different names; got 'a' 2 times, 'b' 3 times"
+    values, errors = np.c_[X, X[:, :2]], np.c_[ERR, ERR[:, :2]]
+    twice, apart = ["a", "b", "b", "a", "b"], list("vwxyz")
+    for X_err in (None, 0.1, frame(errors, twice), frame(errors, apart)):
+        with pytest.raises(ValueError, match=f"X {message}"):
+            clone(model).fit(frame(values, twice), Y, X_err=X_err)
+    with pytest.raises(ValueError, match=f"X_err {message}"):
+        clone(model).fit(frame(values, apart), Y, X_err=frame(errors, twice))
+    with pytest.raises(ValueError, match=f"X {message}"):
+        output(fitted(model), frame(values, twice), 0.1)
 
 
 def test_times_in_a_source_are_refused(tmp_path):

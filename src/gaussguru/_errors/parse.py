@@ -88,7 +88,7 @@ def _with_text(X: Values, X_err: ErrorBars) -> ErrorBars:
         return Limits(_with_text(X, X_err.err), _with_text(X, X_err.limits))
     if not (is_frame(X) and is_frame(X_err)) or not len(text := text_columns(X)):
         return X_err
-    names, given = column_names(X), column_names(X_err)
+    names, given = column_names(X), column_names(X_err, "X_err")
     if (
         names is None
         or given is None

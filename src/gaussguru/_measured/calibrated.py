@@ -37,7 +37,7 @@ from gaussguru._measured.link import (
 from gaussguru._rows.validation import check_weights, encode_labels, rows_of_each
 from gaussguru._utils.blocks import row_blocks
 from gaussguru._utils.checks import check_flag, check_jobs, outside
-from gaussguru._utils.frames import is_frame, take_rows, unmasked
+from gaussguru._utils.frames import is_frame, opened, take_rows, unmasked
 from gaussguru._utils.linalg import Array, Index
 from gaussguru._utils.types import ErrorBars, Estimator, Labels, MixedArray, Record, Values
 from gaussguru.sources.base import Fields
@@ -489,8 +489,10 @@ def _rows_of(X: Values) -> Values:
     """Return X in a form whose rows can be taken."""
     if sp.issparse(X):
         return X.tocsr()
-    if isinstance(X, Measured) or is_frame(X):
+    if isinstance(X, Measured):
         return X
+    if is_frame(X):
+        return opened(X).to_native()
     # The estimator checks the values; here only that there are rows of them.
     return check_array(unmasked(X, "X"), dtype=None, ensure_all_finite=False, accept_sparse="csr", ensure_min_samples=0)
 

@@ -574,7 +574,7 @@ class _Planner:
                 option = f"--replicates '{of[0][: -len(ends[0])]}{{{','.join(ends)}}}'"
                 for name in of:
                     others = ", ".join(repr(other) for other in of if other != name)
-                    self._add_doubt(name, f"looks like a replicate of {base!r}, as {others}", option)
+                    self._add_doubt(name, f"looks like a replicate of {base.rstrip()!r}, as {others}", option)
 
     def _complete(self, names: Sequence[str]) -> Array:
         """Return columns of the first rows, (n_rows, n_columns), in which all have a number."""

@@ -5,6 +5,7 @@ from typing import Any
 import narwhals.stable.v2 as nw
 import numpy as np
 import scipy.sparse as sp
+from narwhals.exceptions import DuplicateError
 from sklearn.utils import _safe_indexing, check_array
 
 from gaussguru._utils.linalg import Array, Index, aligned
@@ -19,12 +20,21 @@ def is_frame(table: object) -> bool:
     return bool(nw.dependencies.is_into_dataframe(table))
 
 
-def column_names(table: Values) -> MixedArray | None:
+def opened(table: Values, name: str = "X") -> nw.DataFrame[Any]:
+    """Return a DataFrame as one of narwhals; raise if several columns have one name."""
+    try:
+        return nw.from_native(table, eager_only=True)
+    except DuplicateError as error:
+        twice = str(error).removeprefix("Expected unique column names, got:").replace("\n- ", ", ").lstrip(", ")
+        raise ValueError(f"{name} must have columns of different names; got {twice}") from error
+
+
+def column_names(table: Values, name: str = "X") -> MixedArray | None:
     """Return the column names of a DataFrame; None, as in scikit-learn, unless all are strings."""
     if not is_frame(table):
         return None
-    names = list(table.columns) if hasattr(table, "iloc") else nw.from_native(table).columns
-    return np.asarray(names) if all(isinstance(name, str) for name in names) else None
+    names = opened(table, name).columns
+    return np.asarray(names) if all(isinstance(each, str) for each in names) else None
 
 
 def row_names(table: Values) -> MixedArray | None:
@@ -34,7 +44,7 @@ def row_names(table: Values) -> MixedArray | None:
 
 def check_same_names(X: object, table: object, name: str) -> None:
     """Raise unless the columns and rows of a table, called ``name`` in messages, are named as those of X."""
-    columns, others = column_names(X), column_names(table)
+    columns, others = column_names(X), column_names(table, name)
     if columns is None and others is not None:
         raise ValueError(
             f"{name} must have the columns of X; it has names, {others[:3].tolist()!r}, and X has none, so that "
@@ -93,7 +103,7 @@ def text_columns(table: Values) -> Index:
     """Return the numbers of the columns of a DataFrame that are not numeric."""
     if not is_frame(table):
         return np.zeros(0, dtype=np.int64)
-    kinds = nw.from_native(table, eager_only=True).schema.values()
+    kinds = opened(table).schema.values()
     return np.array([j for j, kind in enumerate(kinds) if not _is_number(kind, table, j)], dtype=np.int64)
 
 
@@ -133,7 +143,7 @@ def take_columns(values: object, columns: Index) -> Values:
 def column_values(values: Values, column: int) -> MixedArray:
     """Return one column of an array, sparse matrix or DataFrame, of shape (n_rows,)."""
     if is_frame(values):
-        return np.asarray(nw.from_native(values, eager_only=True)[:, column].to_numpy())
+        return np.asarray(opened(values)[:, column].to_numpy())
     if sp.issparse(values):
         return np.asarray(values[:, [column]].toarray().ravel())
     return np.asarray(np.asarray(values)[:, column])
@@ -142,7 +152,7 @@ def column_values(values: Values, column: int) -> MixedArray:
 def put_column(values: Values, column: int, new: MixedArray) -> Values:
     """Return an array, sparse matrix or DataFrame with one column replaced."""
     if is_frame(values):
-        frame = nw.from_native(values, eager_only=True)
+        frame = opened(values)
         name = frame.columns[column]
         return frame.with_columns(nw.new_series(name, new, backend=frame.implementation)).to_native()
     result: Any = values.tolil(copy=True) if sp.issparse(values) else np.array(values)
@@ -160,16 +170,16 @@ def like(X: Values, values: Array, names: MixedArray | list[str] | None = None) 
     if hasattr(X, "iloc"):
         index = X.index if len(X) == len(values) else None
         return type(X)(values, index=index, columns=X.columns if names is None else names)
-    frame = nw.from_native(X, eager_only=True)
+    frame = opened(X)
     names = frame.columns if names is None else [str(name) for name in names]
     return nw.from_numpy(np.asarray(values), schema=names, backend=frame.implementation).to_native()
 
 
 def refuse_times(values: Any, name: str) -> None:
     """Raise for dates and durations, which NumPy converts to numbers of whatever unit they have."""
-    is_time = {None: getattr(getattr(values, "dtype", None), "kind", "f") in "mM"}
+    is_time: dict[str | None, bool] = {None: getattr(getattr(values, "dtype", None), "kind", "f") in "mM"}
     if is_frame(values):
-        is_time = {column: kind.is_temporal() for column, kind in nw.from_native(values).schema.items()}
+        is_time = {column: kind.is_temporal() for column, kind in opened(values, name).schema.items()}
     for column, is_wrong in is_time.items():
         if is_wrong:
             where = "" if column is None else f" in column {column!r}"
