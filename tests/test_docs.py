@@ -143,6 +143,12 @@ def test_links_lead_somewhere(path):
             assert (path.parent / target).exists(), target
 
 
+def test_tests_named_on_pages_exist():
+    for page in PAGES:
+        for path in re.findall(r"\btests/[\w/]+(?:\.py)?", page.read_text(encoding="utf-8")):
+            assert (ROOT / path).exists(), f"{page}: {path}"
+
+
 def test_readme_is_short():
     assert README.read_text(encoding="utf-8").count("\n") <= 110
 
