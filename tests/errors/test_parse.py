@@ -280,6 +280,10 @@ def test_errors_do_not_meet_other_columns():
     by_hand = np.column_stack([(X[:, 1] - X[:, 1].mean()) / X[:, 1].std(), X[:, 2], X[:, 0]])
     other = gaussguru.GuruClassifier(0.3).fit(by_hand, Y, X_err=ERR[:, [1, 2, 0]] / [X[:, 1].std(), 1, 1])
     np.testing.assert_allclose(inside[-1].coef_, other.coef_, rtol=1e-4)
+    swapped = errors[["c", "b", "a"]]
+    for side, X_err in (("lower", Asymmetric(swapped, errors)), ("upper", Asymmetric(errors, swapped))):
+        with pytest.raises(ValueError, match=f"^the {side} side of X_err must have the columns of X"):
+            reliability(table, X_err)
 
 
 # --- the forms that come out --------------------------------------------------------------------------------

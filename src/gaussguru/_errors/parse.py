@@ -71,7 +71,7 @@ def parsed(X: Values, X_err: ErrorBars, name: str) -> tuple[Values, ErrorBars]:
 def _tables(X_err: ErrorBars, name: str) -> Iterator[tuple[str, ErrorBars]]:
     """Yield the arrays and tables in error bars, each with a name for messages."""
     if isinstance(X_err, Asymmetric):
-        yield from (("lower errors", X_err.lower), ("upper errors", X_err.upper))
+        yield from (("the lower side of X_err", X_err.lower), ("the upper side of X_err", X_err.upper))
     elif isinstance(X_err, Limits):
         yield from (*_tables(X_err.err, name), ("limits", X_err.limits))
     elif isinstance(X_err, LowRank):
