@@ -77,7 +77,8 @@ def check_columns(X: object, *, measured: bool = True, categories: bool = False)
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"X must hold numbers; column {str(names[column])!r} has {values[0]!r:.40}, ...: leave out or encode "
-                f"it, beside errors in gaussguru.preprocessing.WithErrors(ColumnTransformer(...)): {error}"
+                f"it, beside errors in gaussguru.preprocessing.WithErrors(ColumnTransformer(...)); marks of limits "
+                f"('<0.5') and errors ('3 ± 0.1') belong into columns of their own: {error}"
             ) from None
 
 
