@@ -910,7 +910,7 @@ def test_warnings_and_fits_that_are_not_certified(run, monkeypatch):
     hasty = partial(fit_model, max_iter=1)
     monkeypatch.setattr("gaussguru._tables.fitting.fit_model", hasty)
     code, out, err = run("fit", "t.csv", "--target", "y", "--sigma", "0.01", "-o", "n", "--json")
-    assert code == cli.NOT_CERTIFIED == 3
+    assert code == cli.ExitCode.NOT_CERTIFIED == 3
     assert any("NOT proven optimal" in line for line in err)
     assert json.loads(out)["fit"]["certified"] is False
     assert Path("n").exists()
@@ -1148,7 +1148,7 @@ def test_a_reader_that_has_seen_enough(many):
         assert process.stdout.readline() == b"label,probability,flip_probability,radius\n"
         process.stdout.close()
         assert process.stderr.read() == b""
-    assert process.returncode == cli.BROKEN_PIPE
+    assert process.returncode == cli.ExitCode.BROKEN_PIPE
 
 
 @pytest.mark.skipif(os.name != "posix", reason="files that are closed as in POSIX")
@@ -1167,7 +1167,8 @@ def test_files_that_are_closed_from_the_beginning(run, closed):
 
 @pytest.mark.skipif(os.name != "posix", reason="signals and pipes of POSIX")
 @pytest.mark.parametrize(
-    ("name", "words", "code"), [("SIGINT", b"interrupted", cli.INTERRUPTED), ("SIGTERM", b"terminated", cli.TERMINATED)]
+    ("name", "words", "code"),
+    [("SIGINT", b"interrupted", cli.ExitCode.INTERRUPTED), ("SIGTERM", b"terminated", cli.ExitCode.TERMINATED)],
 )
 def test_a_signal_leaves_nothing_behind(many, tmp_path, name, words, code):
     before = sorted(os.listdir())
@@ -1223,7 +1224,7 @@ def test_a_table_may_be_read_in_part(many):
     with command("evaluate", "m", "many.csv") as process:
         process.stdout.close()
         assert process.stderr.read() == b""
-    assert process.returncode == cli.BROKEN_PIPE
+    assert process.returncode == cli.ExitCode.BROKEN_PIPE
 
 
 def test_errors_by_other_names_are_errors(run):

@@ -598,7 +598,7 @@ def test_evaluation_of_a_kernel_matrix():
 
 
 def test_evaluation_of_many_classes(monkeypatch):
-    monkeypatch.setattr("gaussguru.report.evaluation.CLASSES", 2)
+    monkeypatch.setattr("gaussguru.report.evaluation.MOST_LISTED", 2)
     X, y = load_iris(return_X_y=True)
     model = GuruClassifier(1.0).fit(X, y)
     page = check_alone(evaluation_report(model, X, y).html())

@@ -6,15 +6,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from gaussguru._errors.arrays import roots_of, semidefinite_roots
+from gaussguru._errors.columns import LARGEST
 from gaussguru._errors.correlated import Covariances, Factored
 from gaussguru._errors.forms import Errors
 from gaussguru._errors.given import Limits, LowRank
 from gaussguru._errors.independent import Diagonal, PerSample
 from gaussguru._errors.missing import has_unmeasured
 from gaussguru._utils.types import BlockMap, ErrorBars, Values
-
-# Largest error: sums of squares of larger ones would overflow.
-LARGEST = 1e150
 
 
 def check_errors(X_err: ErrorBars, X: Values, map: BlockMap = map) -> Errors:

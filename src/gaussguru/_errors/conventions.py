@@ -132,17 +132,11 @@ _HINT = re.compile(
 )
 # Statistics of a column, whose name in brackets is no unit.
 FUNCTION = re.compile(rf"(?i)^\s*(mean|avg|{_ERROR})\(([^()]+)\)\s*$")
-_PAIRS = {"upper": "lower", "lower": "upper", "high": "low", "low": "high", "end+": "end-", "end-": "end+"}
 _DOUBTFUL = {
     "maybe": "may hold the errors of {!r}",
     "spread": "looks like the spread of the readings with the mean {!r}, not the error of this mean, which is "
     "smaller by the square root of their number: divide by it first, if so (--err-pattern takes it as it stands)",
 }
-# Kinds of errors of roles, with factors on the numbers.
-_KINDS = {
-    "margin": ("sigma", NINETY_PERCENT), "sigma": ("sigma", 1.0), "twice": ("sigma", 0.5),
-    "variance": ("variance", 1.0), "precision": ("precision", 1.0),
-}  # fmt: skip
 
 # Names that are those of identifiers, and those that are if the column has as many different entries as rows.
 _IDENTIFIER = re.compile(
@@ -421,16 +415,22 @@ def _pattern(column: str, match: re.Match[str]) -> str:
 
 def _resolve(roles: ColumnRoles, feature: str, of: dict[str, tuple[str, str]], level: bool) -> None:
     """Add error, limit flag and doubts of a feature to roles, from the columns of each role."""
+    # Kinds of errors, with factors on the numbers.
+    kinds = {
+        "margin": ("sigma", NINETY_PERCENT), "sigma": ("sigma", 1.0), "twice": ("sigma", 0.5),
+        "variance": ("variance", 1.0), "precision": ("precision", 1.0),
+    }  # fmt: skip
+    pairs = {"upper": "lower", "lower": "upper", "high": "low", "low": "high", "end+": "end-", "end-": "end+"}
     bars: dict[str, Bar] = {}
     for role, (column, source) in of.items():
-        if role in _KINDS:
-            form, factor = _KINDS[role]
+        if role in kinds:
+            form, factor = kinds[role]
             bars[role] = Bar(form, [column], factor)
         elif role.startswith("limit"):
             roles.limits[feature] = column, role[-1]
-        elif _PAIRS[role] in of:
+        elif pairs[role] in of:
             kind = "sides" if role in ("upper", "lower") else "bounds"
-            upper = next(side for side in ("upper", "high", "end+") if side in (role, _PAIRS[role]))
+            upper = next(side for side in ("upper", "high", "end+") if side in (role, pairs[role]))
             if upper == "end+" and not level:
                 roles.doubtful[column] = (
                     f"looks like an end of an interval of {feature!r}, of a level that must be given: 0.6827 for one "
@@ -438,7 +438,7 @@ def _resolve(roles: ColumnRoles, feature: str, of: dict[str, tuple[str, str]], l
                 )
                 roles.settled_by[column] = "--error-level LEVEL"
                 continue
-            bars[kind] = Bar(kind, [of[upper][0], of[_PAIRS[upper]][0]])
+            bars[kind] = Bar(kind, [of[upper][0], of[pairs[upper]][0]])
         elif source == "VizieR":
             bars["sigma"] = Bar("sigma", [column])
         else:

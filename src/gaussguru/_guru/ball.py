@@ -34,14 +34,6 @@ from gaussguru._utils.checks import (
 )
 from gaussguru._utils.linalg import Array
 
-# An alternation solves its support vector machines to this fraction of the tolerance, in at most so many steps.
-INNER, INNER_STEPS = 0.01, 500
-# The default of delta.
-DELTA = 0.1
-# It cycles when it comes back to where it was to within this fraction of its last step, and to a loss that it had to
-# within this fraction of the largest.
-RETURNED = 1e-3
-
 
 def _check_confidence(name: str, value: Any) -> float:
     """Return a probability between 0.5 and 1."""
@@ -125,7 +117,8 @@ class _BallClassifier(MovedClassifier):
 
     def _alternate(self, problem: Ball, W: Array) -> Iterator[tuple[BallPoint, Result, float]]:
         """Yield one support vector machine after another, each on the samples as displaced for the one before."""
-        inner = Newton(INNER * self.tol, INNER_STEPS, 0, seed_of(self.random_state))
+        # Each to a hundredth of the tolerance, in at most 500 steps.
+        inner = Newton(0.01 * self.tol, 500, 0, seed_of(self.random_state))
         units, start = problem.lengths(W)[0], None
         for n_iter in range(1, self.max_iter + 1):
             result = inner.solve(replace(problem, directions=units), start)
@@ -338,7 +331,7 @@ class AdversarialSVC(FillsGaps, _BallClassifier):
         """The radius of balls, or the number of standard deviations of ellipsoids."""
         if self.confidence is not None:
             return float(norm.ppf(self.confidence))
-        return DELTA if self.delta is None else float(self.delta)
+        return 0.1 if self.delta is None else float(self.delta)
 
     def _radii(self, delta: Any, n_samples: int) -> Array:
         return _check_reach(delta, self._level, n_samples)
@@ -397,9 +390,12 @@ class AdversarialSVC(FillsGaps, _BallClassifier):
             if best.converged:
                 break
             step = float(np.abs(point.x - path[-1]).max()) if path else 0.0
+            # It cycles when it comes back to where it was to within this fraction of its last step, and to a loss that
+            # it had to within this fraction of the largest.
+            returned = 1e-3
             returns = (
-                float(np.abs(point.x - earlier).max()) <= RETURNED * step
-                and abs(result.objective - loss) <= RETURNED * max(curve)
+                float(np.abs(point.x - earlier).max()) <= returned * step
+                and abs(result.objective - loss) <= returned * max(curve)
                 for earlier, loss in zip(reversed(path[:-1]), reversed(curve[:-2]), strict=True)
             )
             cycle = next((period for period, back in enumerate(returns, start=2) if back), 0)

@@ -21,13 +21,6 @@ from gaussguru._utils.checks import check_count, check_flag, check_jobs, check_r
 from gaussguru._utils.linalg import Array
 from gaussguru._utils.types import BlockMap
 
-ADVICE = {
-    "max_iter": {"max_iter": "increase {}", "lam": "{}", "": SCALE},
-    "precision": {"tol": "increase {}", "lam": "{}", "": SCALE},
-}
-# Between these a ridge in the units of the solver is a number to compute with.
-SMALLEST, LARGEST = 1e-300, 1e300
-
 
 class MovedClassifier(LinearScores, Classifier):
     """A machine for samples that an adversary moves within sets, without the sets and the solver."""
@@ -50,7 +43,8 @@ class MovedClassifier(LinearScores, Classifier):
         # The threads of BLAS would wait for each other longer than its small matrices take.
         with block_map(samples.X, self.n_jobs, len(samples.classes), single_blas=True) as mapped:
             posed = pose_ball(samples, sets(mapped), float(self.lam), self.fit_intercept, mapped)
-            if not SMALLEST < posed.problem.ridge < LARGEST:
+            # Between these a ridge in the units of the solver is a number to compute with.
+            if not 1e-300 < posed.problem.ridge < 1e300:
                 raise ValueError(
                     f"lam={self.lam:g} overflows or underflows beside X, whose values are about {1 / posed.x:.1g}; "
                     "rescale X and the displacements together, and lam with their square"
@@ -90,7 +84,11 @@ class MovedClassifier(LinearScores, Classifier):
                 stacklevel=outside(),
             )
         elif not result.converged:
-            warn_unproven(result, problem, self.tol, self.max_iter, ADVICE)
+            advice = {
+                "max_iter": {"max_iter": "increase {}", "lam": "{}", "": SCALE},
+                "precision": {"tol": "increase {}", "lam": "{}", "": SCALE},
+            }
+            warn_unproven(result, problem, self.tol, self.max_iter, advice)
         return result
 
     def _keep(self, result: Result) -> None:

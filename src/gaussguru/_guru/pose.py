@@ -30,8 +30,6 @@ from gaussguru._utils.types import BlockMap, MixedArray, Values
 from gaussguru.losses import Loss
 from gaussguru.noise import Noise, PerFeature
 
-# Values of X between these need no other unit: the squares of so many of them neither overflow nor vanish.
-SMALLEST, LARGEST = 1e-60, 1e60
 # A feature is far from the origin if its mean is more than FAR times its spread, both estimated, like the unit of X,
 # from about FEW samples.
 FAR, FEW = 100.0, 1000
@@ -233,7 +231,7 @@ def _in_units(samples: Samples, *, centred: bool) -> tuple[Values, Array | None,
     values = X.data[:, np.newaxis] if is_sparse else X
     sample = values[:: max(1, len(values) // FEW)]
     size, is_near = _extent(sample)
-    if not SMALLEST < size < LARGEST:
+    if not _is_moderate(size):
         size, is_near = float(np.abs(values).max(initial=0.0)), False
     x = unit_of(size)
     if centred and not is_near and not is_sparse:
@@ -262,9 +260,14 @@ def centre(sample: MixedArray, n_values: int) -> Array | None:
     return np.where(far, means, 0.0).astype(dtype).astype(np.float64)
 
 
+def _is_moderate(size: float) -> bool:
+    """Return whether values up to a size need no other unit: their sums of squares neither overflow nor vanish."""
+    return 1e-60 < size < 1e60
+
+
 def unit_of(size: float) -> float:
     """Return the power of 2 by which values up to a size are multiplied."""
-    return 1.0 if not 0 < size < np.inf or SMALLEST < size < LARGEST else float(2.0 ** -np.round(np.log2(size)))
+    return 1.0 if not 0 < size < np.inf or _is_moderate(size) else float(2.0 ** -np.round(np.log2(size)))
 
 
 def _extent(values: Values) -> tuple[float, bool]:

@@ -23,8 +23,6 @@ from gaussguru._guru.probabilities import (
 from gaussguru._rows.validation import counted
 from gaussguru._utils.linalg import Array, Index, log_sum
 
-# Below this an orthant probability is rounding error; a one-dimensional quadrature gives its size.
-FAINT = 1e-12
 # Margins that vary by no more than this fraction of their size are constant.
 CONSTANT = 1e-10
 
@@ -210,17 +208,18 @@ def link_of(margins: Margins, n_classes: int) -> TwoClasses | ManyClasses:
 def exact_log_probabilities(margins: Margins, roots: Array, alpha: float, beta: Array, kappa: float) -> Array:
     """Return log probabilities of many classes with the roots R of the noise of the scores, ``R R' = W V W'``."""
     n, n_components, n_classes, _ = roots.shape
+    least = 1e-12  # a smaller orthant probability is rounding error; a one-dimensional quadrature gives its size
     result, overlap = np.zeros((n, n_classes)), np.sqrt(0.5) * np.eye(n_classes)
     for k in range(n_components):
-        rows = np.flatnonzero(margins.weights[:, k] > FAINT)  # others change no digit
+        rows = np.flatnonzero(margins.weights[:, k] > least)  # others change no digit
         scores = alpha * (margins.centre[rows] + kappa * margins.deviations[rows, k]) + beta
         probabilities, _ = rooted_probabilities(scores, joined_roots(alpha * kappa * roots[rows, k], overlap))
         result[rows] += margins.weights[rows, k, np.newaxis] * probabilities
-    faint = result < FAINT
+    faint = result < least
     inexact = faint.any(axis=1)
     with np.errstate(divide="ignore"):
         logs = np.log(result)
-    approximate = np.minimum(ManyClasses(margins.take(inexact)).logs(alpha, beta, kappa), np.log(FAINT))
+    approximate = np.minimum(ManyClasses(margins.take(inexact)).logs(alpha, beta, kappa), np.log(least))
     logs[inexact] = np.where(faint[inexact], approximate, logs[inexact])
     return np.asarray(logs - log_sum(logs, axis=1)[:, np.newaxis])
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite
 
-from gaussguru._errors.checks import LARGEST
+from gaussguru._errors.columns import LARGEST
 from gaussguru._errors.given import Limits, LowRank
 from gaussguru._errors.missing import standard_deviations
 from gaussguru._rows.streams import Blocks, Part, check_part_weights, in_partition

@@ -16,9 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-# Largest ratio of unpacked to packed bytes, for files that unpack to more than ``FileLimits.unpacked``. Numbers are
-# packed to a third or a tenth, zeros and few ones to a fiftieth; gzip packs nothing but zeros to a thousandth.
-EXPANSION = 100
 # So many bytes are looked at to recognise an encoding.
 LOOK = 1 << 16
 
@@ -48,9 +45,12 @@ class FileLimits:
 
     def check_unpacked(self, name: str, unpacked: int, packed: int) -> None:
         """Raise if a file unpacks to more bytes than it may."""
-        if unpacked > max(self.unpacked, EXPANSION * packed):
+        # Numbers are packed to a third or a tenth, zeros and few ones to a fiftieth; gzip packs nothing but zeros to a
+        # thousandth.
+        expansion = 100
+        if unpacked > max(self.unpacked, expansion * packed):
             raise TableError(
-                f"{name} unpacks to more than {self.unpacked / 1e6:g} MB, and more than {EXPANSION} times its size; "
+                f"{name} unpacks to more than {self.unpacked / 1e6:g} MB, and more than {expansion} times its size; "
                 "--max-unpacked allows for more"
             )
 

@@ -45,13 +45,16 @@ from gaussguru.sources.base import Fields, Mapped, Source
 from gaussguru.sources.reading import subsample_with_groups
 
 # Options of the command, by the parameters of the library that they set; "" for advice that names none.
-_SHARED = {"cv": "--folds", "n_jobs": "--jobs", "class_weight='balanced'": "--balanced"}
 OPTIONS = {
-    "error-bars": _SHARED | {"n_components": "--gaussians", "use_error_sizes": "--use-error-sizes", "model": "--model"},
-    "guru": _SHARED
-    | {name: f"--{name}" for name in ("sigma", "kernel", "noise", "loss", "l2", "tol", "gamma", "degree", "scoring")}
-    | {"sigmas": "--sigma", "n_components": "--components"},
-}
+    classifier: {"cv": "--folds", "n_jobs": "--jobs", "class_weight='balanced'": "--balanced"} | own
+    for classifier, own in {
+        "error-bars": {"n_components": "--gaussians", "use_error_sizes": "--use-error-sizes", "model": "--model"},
+        "guru": {
+            name: f"--{name}"
+            for name in ("sigma", "kernel", "noise", "loss", "l2", "tol", "gamma", "degree", "scoring")
+        } | {"sigmas": "--sigma", "n_components": "--components"},
+    }.items()
+}  # fmt: skip
 # The classifier of measurements has a covariance for each row: so many numbers of them are held at a time (0.5 GB).
 MOST_NUMBERS = 1 << 26
 

@@ -635,8 +635,8 @@ _POPULATION = part(Population, type(None))
 _GURU: dict[str, Rule] = {
     **_LINEAR, "noise_": part(Isotropic, Axis, PerFeature, Covariance, type(None)), "population_": _POPULATION
 }  # fmt: skip
-_FACTOR = real(0.0, 1e70)  # its square times a variance does not overflow
-_CALIBRATION: dict[str, Rule] = {"alpha_": _FACTOR, "beta_": _beta, "kappa_": _FACTOR}
+# The square of a factor times a variance does not overflow.
+_CALIBRATION: dict[str, Rule] = {"beta_": _beta} | dict.fromkeys(("alpha_", "kappa_"), real(0.0, 1e70))
 _SIGMA: dict[str, Rule] = {"sigma": real(0.0)}
 _ENCODER: dict[str, Rule] = {
     **_INPUT, "categories_": _categories, "_infrequent_enabled": one_of(False), "dtype": one_of(np.float64)

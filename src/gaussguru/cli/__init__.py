@@ -3,19 +3,9 @@
 import importlib
 from types import ModuleType
 
-from gaussguru.cli.console import (
-    BROKEN_PIPE,
-    INTERRUPTED,
-    MENDABLE,
-    MODULES,
-    NOT_CERTIFIED,
-    TERMINATED,
-    app,
-    load,
-    main,
-)
+from gaussguru.cli.console import MODULES, ExitCode, app, load, main
 
-__all__ = ["BROKEN_PIPE", "INTERRUPTED", "MENDABLE", "NOT_CERTIFIED", "TERMINATED", "app", "load", "main"]
+__all__ = ["ExitCode", "app", "load", "main"]
 
 
 def __getattr__(name: str) -> ModuleType:

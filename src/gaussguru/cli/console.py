@@ -19,6 +19,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from enum import IntEnum
 from typing import Annotated, Any
 
 import rich.box
@@ -29,7 +30,17 @@ import typer
 
 import gaussguru
 
-MENDABLE, NOT_CERTIFIED, INTERRUPTED, BROKEN_PIPE, TERMINATED = 2, 3, 130, 141, 143
+
+class ExitCode(IntEnum):
+    """Exit codes of the command besides 0; 1 is a bug."""
+
+    MENDABLE = 2
+    NOT_CERTIFIED = 3
+    INTERRUPTED = 130
+    BROKEN_PIPE = 141
+    TERMINATED = 143
+
+
 # Seconds of a step before the time that remains is told.
 SOON = 2
 
@@ -105,15 +116,15 @@ def main(arguments: list[str]) -> int:
         warn(caught)
         return int(done.exit_code)
     except Terminated:
-        return _fail("terminated", TERMINATED)
+        return _fail("terminated", ExitCode.TERMINATED)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted", INTERRUPTED)
+        return _fail("interrupted", ExitCode.INTERRUPTED)
     except BrokenPipeError:
         # Whoever read has seen enough. Nothing is left to be written at the end, which would complain again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+        return ExitCode.BROKEN_PIPE
     except usage_error as error:
-        return _fail(error.format_message() or "see gaussguru --help", MENDABLE)
+        return _fail(error.format_message() or "see gaussguru --help", ExitCode.MENDABLE)
     except MemoryError as error:
         # What takes less memory, by the command that had too little.
         fewer = "fewer columns take less (--features, --drop)"
@@ -124,9 +135,9 @@ def main(arguments: list[str]) -> int:
             "evaluate": "without --report the rows are read in parts",
         }
         details = filter(None, [str(error), advice.get(arguments[0])])
-        return _fail("; ".join(["memory ran out", *details]), MENDABLE)
+        return _fail("; ".join(["memory ran out", *details]), ExitCode.MENDABLE)
     except (ValueError, OSError) as error:
-        return _fail(str(error) or type(error).__name__, MENDABLE)
+        return _fail(str(error) or type(error).__name__, ExitCode.MENDABLE)
     finally:
         if is_free:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -149,7 +149,7 @@ def fit(
     if json:
         console.tell(fitted.card)
     if not fitted.card["fit"].get("converged", True):  # nothing is claimed of a pool
-        raise typer.Exit(console.NOT_CERTIFIED)
+        raise typer.Exit(console.ExitCode.NOT_CERTIFIED)
 
 
 def _asked_options(

@@ -1,5 +1,7 @@
 """The style of all plots: a palette for the colour-blind, with a marker and a line style for each colour."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from gaussguru._measured.affine import final_estimator
@@ -14,7 +16,16 @@ LINES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (7, 2)), (0, (2, 1)), ":"
 # Lines for comparison: the hinge, a level that was chosen, a boundary.
 REFERENCE: Record = {"color": "0.25", "linestyle": ":", "linewidth": 1.2}
 TITLE, LABEL, SMALL = 10, 9, 8
-INSTALL = "plots need matplotlib: pip install 'gaussguru[plot]' (in a checkout: pip install '.[plot]')"
+
+
+@contextmanager
+def _installed() -> Iterator[None]:
+    """Say how to install matplotlib, which is optional, if its import fails."""
+    try:
+        yield
+    except ImportError as error:
+        advice = "plots need matplotlib: pip install 'gaussguru[plot]' (in a checkout: pip install '.[plot]')"
+        raise ImportError(advice) from error
 
 
 class Display:
@@ -26,10 +37,8 @@ class Display:
     def _axes(self, ax: Ax, size: tuple[float, float] = (6.4, 3.6)) -> Axes:
         """Return ``ax``, or the axes of a new figure that makes room for labels and legends, and keep them."""
         if ax is None:
-            try:
+            with _installed():
                 from matplotlib import pyplot  # noqa: PLC0415 - optional
-            except ImportError as error:
-                raise ImportError(INSTALL) from error
             ax = pyplot.subplots(figsize=size, layout="constrained")[1]
         figure: Any = ax.figure
         self.ax_, self.figure_ = ax, figure
@@ -38,10 +47,8 @@ class Display:
 
 def figure(n_columns: int, n_rows: int = 1, *, size: tuple[float, float] = (3.6, 3.0)) -> Figure:
     """Return a figure with ``axes`` side by side, each of that size, which no window shows."""
-    try:
+    with _installed():
         from matplotlib import figure as figures  # noqa: PLC0415 - optional
-    except ImportError as error:
-        raise ImportError(INSTALL) from error
     new = figures.Figure(figsize=(size[0] * n_columns, size[1] * n_rows), layout="constrained")
     new.subplots(n_rows, n_columns)
     return new

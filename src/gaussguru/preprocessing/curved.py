@@ -41,8 +41,6 @@ from gaussguru._utils.frames import as_numbers, like, take_rows
 from gaussguru._utils.linalg import Array, Index
 from gaussguru._utils.types import ErrorBars, Estimator, Values
 
-# Smallest number of points on spheres; a sphere with the corners of a cube has fewer corners.
-POINTS = 64
 # Outputs that differ by less than this fraction of their range are the same.
 SAME = 1e-8
 
@@ -69,13 +67,13 @@ def hermite() -> Array:
 @lru_cache(maxsize=32)
 def spheres(n_causes: int) -> tuple[Array, Array]:
     """Return points for ``n_causes`` standard normal numbers, of shape (n_points, n_causes), and their weights."""
-    r, axes = n_causes, np.eye(n_causes)
+    r, axes, n_least = n_causes, np.eye(n_causes), 64  # a sphere with the corners of a cube has fewer corners
     directions, shares = np.concatenate([axes, -axes]), np.full(2 * r, 1 / (2 * r))
-    if 2 <= r < math.log2(POINTS):
+    if 2 <= r < math.log2(n_least):
         corners = np.array(list(product((-1.0, 1.0), repeat=r))) / math.sqrt(r)
         directions = np.concatenate([directions, corners])
         shares = np.repeat([1 / r, r / len(corners)], [2 * r, len(corners)]) / (r + 2)
-    n_spheres = -(-POINTS // len(directions))
+    n_spheres = -(-n_least // len(directions))
     levels = np.log(chi2.ppf((np.arange(n_spheres) + 0.5) / n_spheres, r))
 
     def excess(power: float) -> float:

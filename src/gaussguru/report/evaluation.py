@@ -51,8 +51,8 @@ CLOSED, QUADRATURE, SAMPLED = 100_000, 1000, 5000
 # Least and greatest number of draws of noise, and number of drawn values at a level. For linear models and many
 # samples, drawing is cheaper than quadrature.
 REPEATS, VALUES = (10, 100), 30_000_000
-# Limits of tables: classes in a confusion matrix, features.
-CLASSES, FEATURES = 15, 15
+# Most classes of a confusion matrix, and most rows of a table.
+MOST_LISTED = 15
 IN_KERNEL = "the noise of the model, in the space of its kernel"
 
 
@@ -273,9 +273,9 @@ class _Evaluation:
             return
         names = list(map(str, getattr(self.X, "columns", names or range(self.X.shape[1]))))
         size = np.abs(weights).max(axis=0)
-        order = np.argsort(-size, kind="stable")[:FEATURES]
+        order = np.argsort(-size, kind="stable")[:MOST_LISTED]
         classes = ["weight"] if len(weights) == 1 else [f"for {name}" for name in self.final.classes_]
-        more = f" The {FEATURES} largest of {len(names)}." if len(names) > FEATURES else ""
+        more = f" The {MOST_LISTED} largest of {len(names)}." if len(names) > MOST_LISTED else ""
         self.report.heading("Weights of the features").table(
             ["feature", *classes],
             [[names[j], *weights[:, j].tolist()] for j in order],
@@ -294,9 +294,9 @@ class _Evaluation:
         except (TypeError, ValueError) as error:
             self.left_out["Importance of the features"] = str(error)
             return
-        order = np.argsort(-found.importance, kind="stable")[:FEATURES]
+        order = np.argsort(-found.importance, kind="stable")[:MOST_LISTED]
         some = f" By {len(index)} of the samples." if len(index) < n else ""
-        more = f" The {FEATURES} largest of {d}." if d > FEATURES else ""
+        more = f" The {MOST_LISTED} largest of {d}." if d > MOST_LISTED else ""
         self.report.heading("Importance of the features").table(
             ["feature", "rise of log loss", "standard error"],
             [[names[j], f"{found.importance[j]:.4f}", f"{found.error[j]:.4f}"] for j in order],
@@ -308,7 +308,7 @@ class _Evaluation:
         classes = unique_labels(self.y, self.predicted)
         matrix = confusion_matrix(self.y, self.predicted, labels=classes)
         names = [str(label) for label in classes]
-        if len(names) <= CLASSES:
+        if len(names) <= MOST_LISTED:
             rows = [
                 [name, *counts.tolist(), percent(counts[k] / counts.sum()) if counts.any() else None]
                 for k, (name, counts) in enumerate(zip(names, matrix, strict=True))
@@ -317,7 +317,7 @@ class _Evaluation:
             self.report.heading("Confusion matrix").table(["true class", *header, "right"], rows, caption=caption)
             return
         np.fill_diagonal(matrix, 0)
-        worst = [index for index in np.argsort(-matrix, axis=None, kind="stable")[:CLASSES] if matrix.flat[index]]
+        worst = [index for index in np.argsort(-matrix, axis=None, kind="stable")[:MOST_LISTED] if matrix.flat[index]]
         rows = [[names[p // len(names)], names[p % len(names)], int(matrix.flat[p])] for p in worst]
         self.report.heading("Most frequent confusions").table(["true class", "predicted", "samples"], rows)
         self.left_out["Confusion matrix"] = f"it would have {len(names)} rows"
@@ -506,8 +506,8 @@ class _CalibratedEvaluation(_Evaluation):
         owner = self.X if self.X.shape[1] == values.shape[1] else values
         names = list(getattr(owner, "columns", [str(j) for j in range(values.shape[1])]))
         order = np.argsort(shares, kind="stable")
-        rows = [[str(names[j]), f"{shares[j]:.3f}", percent(is_missing[:, j].mean())] for j in order[:FEATURES]]
-        more = f"; {len(order) - FEATURES} others are more reliable" if len(order) > FEATURES else ""
+        rows = [[str(names[j]), f"{shares[j]:.3f}", percent(is_missing[:, j].mean())] for j in order[:MOST_LISTED]]
+        more = f"; {len(order) - MOST_LISTED} others are more reliable" if len(order) > MOST_LISTED else ""
         kinds = "one Gaussian" if population.n_components_ == 1 else f"{population.n_components_} Gaussians"
         self.report.heading(section).text(
             "The reliability of a feature is the share of the variance of its true values that these measurements "

@@ -17,8 +17,6 @@ from gaussguru._utils.files import replacing
 from gaussguru._utils.types import Axes, Figure, Record
 from gaussguru.plotting import style
 
-_NUMBER = r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?"
-
 _PAGE = Template("""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -235,7 +233,8 @@ def percent(share: float) -> str:
 def is_number(cell: Any) -> bool:
     """Return whether a cell is a number, maybe with its error, as a percentage or with a star, or nothing."""
     if isinstance(cell, str):
-        return cell == "-" or re.fullmatch(rf"{_NUMBER}( ± {_NUMBER})?( %)?( \*)?", cell) is not None
+        number = r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?"
+        return cell == "-" or re.fullmatch(rf"{number}( ± {number})?( %)?( \*)?", cell) is not None
     return cell is None or (isinstance(cell, int | float | np.number) and not isinstance(cell, bool))
 
 

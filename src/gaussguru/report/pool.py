@@ -4,15 +4,6 @@ import numpy as np
 
 from gaussguru._utils.types import Estimator, Record
 
-# Rows of ``cv_scores_`` besides members, in the order of the table, and their names there.
-BESIDE = {
-    "pool": "the pool",
-    "errors ignored": "boosting, errors ignored",
-    "error sizes used": "boosting, error sizes used",
-    "error sizes not used": "boosting, error sizes not used",
-    "class frequencies": "class frequencies",
-}
-
 
 def has_pool(model: Estimator) -> bool:
     """Return whether a classifier is a pool."""
@@ -32,10 +23,18 @@ def pool_table(scores: Record) -> dict[str, list[str]]:
     dict from the name of a column to its cells
         "on held-out samples", "weight" and "log loss"; with error bars "weight, more noise" and "log loss, more noise".
     """
+    # Rows of ``cv_scores_`` besides members, in the order of the table, and their names there.
+    beside = {
+        "pool": "the pool",
+        "errors ignored": "boosting, errors ignored",
+        "error sizes used": "boosting, error sizes used",
+        "error sizes not used": "boosting, error sizes not used",
+        "class frequencies": "class frequencies",
+    }
     names = [str(name) for name in scores["member"]]
-    places = [k for k, name in enumerate(names) if name not in BESIDE]
-    places += [names.index(name) for name in BESIDE if name in names]
-    columns = {"on held-out samples": [BESIDE.get(names[k], names[k]) for k in places]}
+    places = [k for k, name in enumerate(names) if name not in beside]
+    places += [names.index(name) for name in beside if name in names]
+    columns = {"on held-out samples": [beside.get(names[k], names[k]) for k in places]}
     for name, title, digits in (
         ("weight", "weight", 2),
         ("log_loss", "log loss", 4),

@@ -12,9 +12,6 @@ from gaussguru._utils.types import MixedArray
 from gaussguru.sources.base import Fields
 from gaussguru.sources.reading import Reading, as_source, named
 
-# Bytes of the header of a ``.npy`` file, which is written last because the number of rows is known last.
-HEADER = 128
-
 
 def save_predictions(path: str | os.PathLike[str], method: Callable[..., Any], X: Any, X_err: Any = None) -> np.memmap:
     """Write predictions for a source to a ``.npy`` file, part by part.
@@ -54,9 +51,10 @@ def save_predictions(path: str | os.PathLike[str], method: Callable[..., Any], X
     names = getattr(model, "feature_names_in_", None)
     names = None if names is None else [str(name) for name in names]
     reading = Reading(source, Fields(X_err=X_err), names, None)
-    n_rows, like = 0, None
+    # The header of a ``.npy`` file is written last, because the number of rows is known last.
+    n_rows, like, header_bytes = 0, None, 128
     with replacing(path) as file, reading.pool as mapped:
-        file.write(bytes(HEADER))
+        file.write(bytes(header_bytes))
         for part in reading.opened(mapped, None).one_by_one():
             if not part.X.shape[0]:
                 continue
@@ -75,7 +73,7 @@ def save_predictions(path: str | os.PathLike[str], method: Callable[..., Any], X
         file.seek(0)
         about = {"descr": like.dtype.str, "fortran_order": False, "shape": (n_rows, *like.shape[1:])}
         np.lib.format.write_array_header_1_0(file, about)
-        assert file.tell() == HEADER
+        assert file.tell() == header_bytes
     saved: np.memmap = np.load(path, mmap_mode="r")
     return saved
 

@@ -17,17 +17,14 @@ from gaussguru.thesis.search import FittedCandidate, Measure, accuracy_on, best,
 from gaussguru.thesis.splits import ThesisSplit
 from gaussguru.thesis.store import Key, Store, make_key
 
-NAME = "open"
-
 
 def _breast_cancer(*, data_home: Any, return_X_y: bool) -> Any:
     return load_breast_cancer(return_X_y=return_X_y)
 
 
 # Features in the same units, so that noise of one level is comparable; pixels have them already.
-_PLAIN = ("toy-a", "toy-b", "usps-3-5", "usps-5-8", "usps-7-9", "pima-standardised")
 PROBLEMS: dict[str, ThesisProblem] = {
-    **{name: BINARY[name] for name in _PLAIN},
+    **{name: BINARY[name] for name in ("toy-a", "toy-b", "usps-3-5", "usps-5-8", "usps-7-9", "pima-standardised")},
     **{name: replace(BINARY[name], standardise=True) for name in ("ionosphere", "splice-1-2")},
     "breast-cancer": ThesisProblem("breast cancer", _breast_cancer, "ionosphere", standardise=True),  # of its size
 }
@@ -67,14 +64,12 @@ def _ellipsoid(split: ThesisSplit, spread: float) -> Iterator[FittedCandidate]:
 
 
 def _drop(split: ThesisSplit, spread: float) -> Iterator[FittedCandidate]:
-    d = split.X_train.shape[1]
-    for n_drop in sorted({max(1, round(d * share)) for share in DROPPED}, reverse=True):
+    d, shares = split.X_train.shape[1], (0.2, 0.1, 0.05, 0.025, 0.0)  # of the features that the adversary deletes
+    for n_drop in sorted({max(1, round(d * share)) for share in shares}, reverse=True):
         model = FeatureDropSVC(n_drop, lam=LEAST_PENALTY, tol=TOL)
         yield fitted(model, split, {"n_drop": n_drop})
 
 
-# The fractions of the features that the adversary of a fit deletes.
-DROPPED = (0.2, 0.1, 0.05, 0.025, 0.0)
 # Where noise is the regularisation.
 LEAST_PENALTY = 0.01
 ADVERSARIES: dict[str, Candidates] = {
@@ -143,7 +138,7 @@ def cells(quick: bool) -> list[Key]:
     """Return the pieces of work: an adversary on a split of a problem, against all corruptions."""
     problems = [name for name in PROBLEMS if not quick or PROBLEMS[name].toy]
     return [
-        make_key(NAME, problem=problem, adversary=adversary, seed=seed)
+        make_key("open", problem=problem, adversary=adversary, seed=seed)
         for seed in range(2 if quick else 10)
         for problem in problems
         for adversary in ADVERSARIES

@@ -63,10 +63,13 @@ def _pair(one: int, other: int) -> ThesisProblem:
     return ThesisProblem(f"USPS {one} vs. {other}", load_usps, name, classes=(one, other), noise_levels=levels)
 
 
-_PLANE = tuple(np.linspace(0, 5, 11))
+def _toy(letter: str, make: Callable[..., Any]) -> ThesisProblem:
+    return ThesisProblem(f"Toy ({letter})", make, f"toy-{letter}", noise_levels=tuple(np.linspace(0, 5, 11)), toy=True)
+
+
 BINARY = {
-    "toy-a": ThesisProblem("Toy (a)", make_gaussians, "toy-a", noise_levels=_PLANE, toy=True),
-    "toy-b": ThesisProblem("Toy (b)", make_narrow_gaussians, "toy-b", noise_levels=_PLANE, toy=True),
+    "toy-a": _toy("a", make_gaussians),
+    "toy-b": _toy("b", make_narrow_gaussians),
     "ionosphere": ThesisProblem("Ionosphere", load_ionosphere, "ionosphere"),
     "pima": ThesisProblem("diabetes", load_pima, "pima"),
     "pima-standardised": ThesisProblem("diabetes, standardised", load_pima, "pima", standardise=True),

@@ -21,8 +21,6 @@ from gaussguru._utils.linalg import Array
 from gaussguru._utils.types import Estimator, MixedArray, Record
 from gaussguru.thesis.splits import ThesisSplit
 
-# With a large C libsvm may need very long: it is stopped, and counted as not converged.
-LIBSVM_ITERATIONS = 200_000
 # liblinear gives up Crammer and Singer's problem after this many passes, whatever its options. After GIVEN_UP times in
 # a row the grid ends: every larger C would take minutes and fail, too.
 LIBLINEAR_PASSES = 100_000
@@ -99,10 +97,15 @@ def stochastic(solver: str, *, every: int = 1) -> Search:
     return _every(model, lambda grids: {"sigma": grids.coarse_sigmas, "eta0": grids.rates[::every]})
 
 
+def _svm(C: float, **kernel: Any) -> SVC:
+    """Return a machine of libsvm. With a large C it may need very long: it is stopped, and counted as not converged."""
+    return SVC(C=C, **kernel, max_iter=200_000)
+
+
 def linear_svm(split: ThesisSplit, grids: Grids) -> Iterator[FittedCandidate]:
     """Yield support vector machines of two classes (libsvm: the intercept is free, as in SVM-light)."""
     for C in grids.penalties:
-        model = SVC(C=float(C), kernel="linear", max_iter=LIBSVM_ITERATIONS)
+        model = _svm(float(C), kernel="linear")
         candidate = fitted(model, split, {"C": float(C)})
         # SVC.predict would evaluate the kernel.
         yield replace(candidate, predict=_linear(model.classes_, model.coef_, model.intercept_))
@@ -137,7 +140,7 @@ def kernel_stochastic(**kernel: Any) -> Search:
 
 def kernel_svm(**kernel: Any) -> Search:
     """Return a search over support vector machines with a kernel."""
-    return _every(lambda grids, C: SVC(C=C, **kernel, max_iter=LIBSVM_ITERATIONS), lambda grids: {"C": grids.penalties})
+    return _every(lambda grids, C: _svm(C, **kernel), lambda grids: {"C": grids.penalties})
 
 
 def _every(model: Callable[..., Estimator], values: Callable[[Grids], dict[str, MixedArray]]) -> Search:
