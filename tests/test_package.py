@@ -190,6 +190,19 @@ def test_model_files_say_what_to_install(name):
     assert f"model files need {name}: pip install 'gaussguru[cli]'" in done.stderr.splitlines()[-1]
 
 
+def test_files_that_contributing_names_exist():
+    text = re.sub(r"```.*?```", "", (HERE / "CONTRIBUTING.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    words = re.findall(r"`([^` ]+/|[^` ]+\.(?:py|[ch]pp|md|rst|toml|json|ya?ml|cff))`", text)
+    assert len(words) > 100
+    folders = [HERE / name for name in ("benchmarks", "docs", "examples", "recipe", "src", "tests", "tools", ".github")]
+    known = [path.as_posix() for folder in folders for path in folder.rglob("*")]
+    known += [path.as_posix() for path in HERE.iterdir()]
+    missing = {word for word in words if "*" not in word and word != "run.json"}
+    for path in known:
+        missing -= {word for word in missing if path.endswith("/" + word.rstrip("/"))}
+    assert missing == set()
+
+
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
 def test_targets_can_be_made():
     """Every target says what it would do: what it depends on exists, or can be made."""
