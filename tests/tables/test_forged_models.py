@@ -131,7 +131,7 @@ FORGED = [
             "population_", "population_.population_", "population_.population_.means",
             "population_.population_.covariances", "population_.population_.weights", "population_.spreads_",
             "population_.error_scale_", "centre_", "scale_", "estimator_", "estimator_.coef_", "estimator_.intercept_",
-            "estimator_.classes_", "estimator_.noise_", "alpha_", "beta_", "kappa_", "kappa_pvalue_", "reliability_",
+            "estimator_.classes_", "alpha_", "beta_", "kappa_", "kappa_pvalue_", "reliability_",
             "has_errors_", "classes_", "n_features_in_",
         ]
         for value in (ABSENT, "text", np.zeros(2), [1.0])
