@@ -28,7 +28,8 @@ from astropy.table import Table as Columns
 
 from gaussguru._tables import base, catalogues, files
 from gaussguru._tables.files import FileLimits, TableError, open_table, written_format
-from gaussguru._tables.plan import Options, Plan
+from gaussguru._tables.options import Options
+from gaussguru._tables.plan import Plan
 from gaussguru._tables.schema import read_all
 from gaussguru.cli import main
 

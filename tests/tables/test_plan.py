@@ -21,7 +21,8 @@ from gaussguru._errors.conventions import NINETY_PERCENT, column_roles
 from gaussguru._tables import base, streaming
 from gaussguru._tables.files import FileLimits, TableError, open_table
 from gaussguru._tables.fitting import split_rows
-from gaussguru._tables.plan import Options, Plan
+from gaussguru._tables.options import Options
+from gaussguru._tables.plan import Plan
 from gaussguru._tables.schema import read_all
 from gaussguru.cli import main
 from gaussguru.cli.console import show_table

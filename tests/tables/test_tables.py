@@ -24,7 +24,8 @@ from gaussguru._errors.columns import Bar
 from gaussguru._tables import base, delimited
 from gaussguru._tables.files import FileLimits, TableError, format_of, open_table, write_tables, writing
 from gaussguru._tables.layout import Layout
-from gaussguru._tables.plan import Options, Plan
+from gaussguru._tables.options import Options
+from gaussguru._tables.plan import Plan
 from gaussguru._tables.schema import Data, label_values, read_all, read_parts
 
 VALUES = np.array([[1.0, -2.5], [0.25, 1e-3], [3.0, 4.0]])

@@ -14,7 +14,7 @@ from gaussguru._tables.base import TableReader
 from gaussguru._tables.contents import FileLimits, TableError
 from gaussguru._tables.files import FORMATS, open_table
 from gaussguru._tables.layout import Layout
-from gaussguru._tables.plan import Options
+from gaussguru._tables.options import Options
 from gaussguru._utils.types import Record
 from gaussguru.cli.console import check_output
 
