@@ -138,7 +138,7 @@ class Factored(Errors):
         return Factored(self.std[index], self.factors.transpose(0, 2, 1)[index].transpose(0, 2, 1))
 
     def joined(self, parts: "Sequence[Factored | Covariances]") -> "Factored":
-        """Return the errors of all samples of several parts, some of which may be :class:`Covariances`."""
+        """Concatenate the errors of several parts, as factors; parts may be :class:`Covariances`."""
         factored = [part.factored() if isinstance(part, Covariances) else part for part in parts]
         rows = np.concatenate([part.factors.transpose(0, 2, 1) for part in factored])
         return Factored(np.concatenate([part.std for part in factored]), rows.transpose(0, 2, 1))
