@@ -96,7 +96,7 @@ BUDGETS = [
     Budget("mnist 0-9", 0.1, (39, 66, 2.9, 17)),
     Budget("mnist 0-9", 1.0, (25.1, 40, 2.5, 10)),
     Budget("covtype", 0.1, (38.8, 3, 13.3, 46), {"ball": True}),
-    Budget("a9a", 1, (140, 5, 16.6, 35), {"drop": True}),
+    Budget("a9a", 1, (123.3, 2, 19.4, 35), {"drop": True}),
 ]
 
 

@@ -33,6 +33,13 @@ def gaussian():
     return X, X @ rng.standard_normal(20) / np.sqrt(20) + 0.5 * rng.standard_normal(50_000) > 0
 
 
+def kinds():
+    rng = np.random.default_rng(0)
+    kind, values = rng.integers(0, 12, 2000) ** 2 // 12, rng.standard_normal((2000, 3))
+    X = np.column_stack([kind[:, np.newaxis] == np.unique(kind), values])
+    return standardised(X), values.sum(axis=1) + 0.5 * kind + 2 * rng.standard_normal(2000) > 2.5
+
+
 def threes():
     X, y = load_digits(return_X_y=True)
     return X, y == 3
@@ -89,6 +96,7 @@ OTHERS = {
     "landmarks": (KernelGuruClassifier(0.05, n_components=50, random_state=0), cancer, (10, 0, 4, 4)),
     "ball": (AdversarialSVC(0.1), iris, (39, 1, 15, 15)),
     "drop": (FeatureDropSVC(1), iris, (150, 6, 22, 22)),
+    "drop, many ties": (FeatureDropSVC(1), kinds, (77, 1, 13, 13)),
     "drop, collapsed": (FeatureDropSVC(15), cancer, (216, 7, 25, 25)),
 }
 

@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol, Self, TypeVar
 import numpy as np
 
 from gaussguru._guru.certificates.dual_point import Certificate
-from gaussguru._guru.problems.smoothing import NEGLIGIBLE, NONE, RARE, SPEED, Smoothing
+from gaussguru._guru.problems.smoothing import CENTRAL, NEGLIGIBLE, NONE, RARE, SPEED, Smoothing
 from gaussguru._rows.rows import Rows
 from gaussguru._utils.cached import cached_property
 from gaussguru._utils.linalg import Array, Intercept, extended, factorise
@@ -83,6 +83,11 @@ class LocalModel(Protocol[P]):
     @property
     def noisy(self) -> float:
         """The part of F due to noise and smoothing; a point is central if its decrement is a small fraction of it."""
+
+    @property
+    def central(self) -> float:
+        """That fraction."""
+        return CENTRAL
 
     # --- the Hessian
 

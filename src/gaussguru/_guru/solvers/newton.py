@@ -173,7 +173,7 @@ class _Run(Bounds[P]):
 
     def _is_central(self, local: LocalModel[P], decrement: float) -> bool:
         """Return whether the decrement is small relative to the part of F due to noise and smoothing."""
-        return decrement <= self.policy.central * local.noisy or is_lost(local.value, decrement)
+        return decrement <= local.central * local.noisy or is_lost(local.value, decrement)
 
     # --- the iteration ------------------------------------------------------------------------------------
 

@@ -8,9 +8,6 @@ class NewtonPolicy:
     """Each constant with its meaning, unit and origin; "measured" refers to the shapes of benchmarks/."""
 
     # --- continuation
-    # A point is central if its decrement is below this fraction of the part of F due to noise and smoothing (measured:
-    # 0.1 to 0.5 take the same iterations).
-    central: float = 0.3
     # Iterations after which smoothing is reduced although the point is not central, or restored if it was reduced fast;
     # few fits need as many.
     patience: int = 20
