@@ -144,6 +144,19 @@ def test_deletions_are_the_optimum_of_the_linear_program(n_drop, n_classes, fit_
     assert clf.objective_ - clf.dual_gap_ <= expected * (1 + 1e-7)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("max_iter", [1, 3, 6])
+@with_and_without
+def test_an_unproven_fit_is_no_worse_than_a_classifier_that_ignores_the_features(max_iter, fit_intercept):
+    X, y, rng = samples(2)
+    y = rng.permutation(y)
+    clf = FeatureDropSVC(1, fit_intercept=fit_intercept, max_iter=max_iter).fit(X[:-5], y[:-5])
+    constant = 2 * np.bincount(y[:-5]).min() if fit_intercept else len(y) - 5
+    assert not clf.converged_
+    assert clf.objective_ <= constant
+    assert clf.objective_ == pytest.approx(loss(X[:-5], y[:-5], clf, deletion(X, 1)), rel=1e-9)
+
+
 @settings(deadline=None, derandomize=True, max_examples=20)
 @given(
     seed=st.integers(0, 10**6),
