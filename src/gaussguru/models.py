@@ -28,6 +28,7 @@ except ModuleNotFoundError as error:
 
 import gaussguru
 from gaussguru._errors.columns import Bar
+from gaussguru._measured.calibrated import CalibratedWithErrorsCV
 from gaussguru._measured.deconvolve import Deconvolve
 from gaussguru._tables.archive import Archive, ModelError, pack
 from gaussguru._tables.contents import FileLimits
@@ -93,14 +94,14 @@ def _packed(model: Model) -> bytes:
 def _described(estimator: Estimator) -> Record:
     """Return the card of an estimator alone, without the data and scaling of its fit."""
     last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
-    steps = [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else [estimator]
     classes = np.asarray(getattr(last, "classes_", []))
     names = [str(name) for name in getattr(estimator, "feature_names_in_", [])]
     names = names or [f"x{j}" for j in range(int(estimator.n_features_in_))]
-    has_errors = any(getattr(step, "has_errors_", isinstance(step, Deconvolve)) for step in steps)
+    has_errors = any(getattr(step, "has_errors_", isinstance(step, Deconvolve)) for step in _steps(estimator))
     exact = {names[j] for j in _encoded(estimator)}
     errors = {name: Bar("sigma", [f"{name}_err"]) for name in names if has_errors and name not in exact}
-    layout = Layout(names, errors, missing="unmeasured" if has_errors else "error", target="label")
+    missing = "unmeasured" if has_errors and _knows_population(estimator) else "error"
+    layout = Layout(names, errors, missing=missing, target="label")
     kinds = [kind for kind, letters in KINDS.items() if classes.dtype.kind in letters]
     return {
         "layout": layout.as_json(),
@@ -112,6 +113,21 @@ def _described(estimator: Estimator) -> Record:
         "spread": 1.0,
         "encoded": sorted(exact),
     }
+
+
+def _steps(estimator: Estimator) -> list[Estimator]:
+    """Return the steps of a pipeline, or the estimator."""
+    return [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else [estimator]
+
+
+def _knows_population(estimator: Estimator) -> bool:
+    """Return whether a step of an estimator fills in values that were not measured."""
+    return any(
+        getattr(step, "population_", None) is not None
+        or hasattr(step, "populations_")
+        or (isinstance(step, CalibratedWithErrorsCV) and _knows_population(step.estimator_))
+        for step in _steps(estimator)
+    )
 
 
 def _encoded(estimator: Estimator) -> dict[int, Any]:

@@ -689,6 +689,17 @@ def test_a_population_with_an_empty_component_is_saved(tmp_path):
     np.testing.assert_array_equal(load_model(str(tmp_path / "model")).predict_proba(X, X_err=X_err), expected)
 
 
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [("calibrated", "unmeasured"), ("calibrated-logistic", "error"), ("deconvolve", "unmeasured")],
+)
+def test_cards_say_whether_values_may_be_missing(tmp_path, name, missing):
+    X, X_err, y = measured()
+    save_model(ALONE[name][0]().fit(Measured(X, X_err), y), str(tmp_path / "model"))
+    layout = read_model(str(tmp_path / "model")).layout
+    assert (layout.has_errors, layout.missing) == (True, missing)
+
+
 @pytest.mark.parametrize("name", ALONE)
 @pytest.mark.parametrize(("n_classes", "frame"), [(2, False), (3, True)])
 def test_any_estimator_comes_back_with_the_same_bits(tmp_path, name, n_classes, frame):
