@@ -694,7 +694,7 @@ def test_a_population_with_an_empty_component_is_saved(tmp_path):
     [("calibrated", "unmeasured"), ("calibrated-logistic", "error"), ("deconvolve", "unmeasured")],
 )
 def test_cards_say_whether_values_may_be_missing(tmp_path, name, missing):
-    X, X_err, y = measured()
+    X, X_err, y = measured(gaps=False)
     save_model(ALONE[name][0]().fit(Measured(X, X_err), y), str(tmp_path / "model"))
     layout = read_model(str(tmp_path / "model")).layout
     assert (layout.has_errors, layout.missing) == (True, missing)
