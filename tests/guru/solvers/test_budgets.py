@@ -9,7 +9,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris
 from support.budgets import passes
 from support.data import _DIRECTORY, standardised
 
-from gaussguru import AdversarialSVC, FeatureDropSVC, GuruClassifier, KernelGuruClassifier
+from gaussguru import AdversarialSVC, FeatureDropSVC, GuruClassifier, KernelGuruClassifier, Measured
 
 
 def iris():
@@ -31,6 +31,11 @@ def gaussian():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((50_000, 20))
     return X, X @ rng.standard_normal(20) / np.sqrt(20) + 0.5 * rng.standard_normal(50_000) > 0
+
+
+def measured_digits():
+    X, y = load_digits(return_X_y=True)
+    return Measured(X[:600], np.random.default_rng(0).uniform(0.1, 2.0, (600, 64))), y[:600]
 
 
 def kinds():
@@ -95,6 +100,7 @@ OTHERS = {
     "kernel": (KernelGuruClassifier(0.05), cancer, (18, 19, 1, 9)),
     "landmarks": (KernelGuruClassifier(0.05, n_components=50, random_state=0), cancer, (10, 0, 4, 4)),
     "ball": (AdversarialSVC(0.1), iris, (39, 1, 15, 15)),
+    "ellipsoids": (AdversarialSVC(1.0), measured_digits, (166, 1, 29, 29)),
     "drop": (FeatureDropSVC(1), iris, (150, 6, 22, 22)),
     "drop, many ties": (FeatureDropSVC(1), kinds, (77, 1, 13, 13)),
     "drop, collapsed": (FeatureDropSVC(15), cancer, (216, 7, 25, 25)),

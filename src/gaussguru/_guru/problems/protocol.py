@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol, Self, TypeVar
 import numpy as np
 
 from gaussguru._guru.certificates.dual_point import Certificate
-from gaussguru._guru.problems.smoothing import CENTRAL, NEGLIGIBLE, NONE, RARE, SPEED, Smoothing
+from gaussguru._guru.problems.smoothing import NEGLIGIBLE, NONE, RARE, SPEED, Smoothing
 from gaussguru._rows.rows import Rows
 from gaussguru._utils.cached import cached_property
 from gaussguru._utils.linalg import Array, Intercept, extended, factorise
@@ -86,8 +86,8 @@ class LocalModel(Protocol[P]):
 
     @property
     def central(self) -> float:
-        """That fraction."""
-        return CENTRAL
+        """That fraction (measured: 0.1 to 0.5 take the same iterations)."""
+        return 0.3
 
     # --- the Hessian
 

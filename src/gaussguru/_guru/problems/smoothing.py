@@ -41,9 +41,6 @@ NONE = Smoothing()
 NEGLIGIBLE = 0.1
 # Noise and blur fall by about this factor per step of the continuation.
 SPEED = 2.5
-# A point is central if its decrement is below this fraction of the part of F due to noise and smoothing (measured: 0.1
-# to 0.5 take the same iterations).
-CENTRAL = 0.3
 # The first blur, in units of the margin, if a classifier may collapse.
 FIRST_BLUR = 0.1
 # A subsample is left when smoothing falls below this fraction of the distance to the minimum of more rows (measured on
