@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import inspect
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -325,7 +326,11 @@ def test_an_sdist_has_sources_tests_and_no_data(tmp_path):
     if not has_tools or not (HERE / ".git").exists() or not shutil.which("git"):
         pytest.skip("needs a checkout, build, meson-python and Cython")
     command = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(tmp_path), str(HERE)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
+    # The build looks for meson and ninja, which are beside the interpreter, on the path.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PATH": path}
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     (path,) = tmp_path.glob("*.tar.gz")
     assert path.name == f"gaussguru-{gaussguru.__version__}.tar.gz"
